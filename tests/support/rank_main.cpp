@@ -1,0 +1,2 @@
+// Placeholder until the comm tests land.
+int main() { return 0; }
