@@ -26,9 +26,10 @@ class ParameterStore {
   TensorView group_gradients(int group) const { return gradients_[static_cast<size_t>(group)]; }
 
   void zero_gradients(Stream& stream) const;
-  // Real elements as slices of the whole tensors, named prefix + name.
+  // Real elements of all entries as slices of the whole tensors, named prefix + name.
   std::vector<GlobalSlice> value_slices(const std::string& prefix) const;
-  std::vector<GlobalSlice> gradient_slices(const std::string& prefix) const;
+  // Gradients of the entries that count, each logical element on one rank of a (tp, pp) plane.
+  std::vector<GlobalSlice> counted_gradient_slices(const std::string& prefix) const;
 
  private:
   const ParameterTable* table_;

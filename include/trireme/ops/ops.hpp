@@ -55,7 +55,8 @@ StepState get_step(Stream& stream, const StepState* state);
 enum class Epilogue : uint8_t {
   none,
   bias,       // c += bias (row vector)
-  bias_gelu,  // pre_activation = product + bias; c = gelu(pre_activation)
+  bias_gelu,  // pre_activation = product + bias; c = gelu(pre_activation as stored), the same bits
+              // as gelu_forward gives, so that recomputing changes nothing; bias may be empty
 };
 
 // c [m,n] = op(a) [m,k] * op(b) [k,n] + beta * c. Matrices may be strided. a and b have one type; c has
@@ -67,7 +68,7 @@ struct Gemm {
   float beta = 0;
   Epilogue epilogue = Epilogue::none;
   TensorView bias;
-  Matrix pre_activation;             // [m,n], bias_gelu only; may be empty when not needed
+  Matrix pre_activation;             // [m,n], bias_gelu only
   const float* scale_a = nullptr;    // reserved for 8-bit types
   const float* scale_b = nullptr;
   float* absolute_maximum = nullptr;
