@@ -112,7 +112,7 @@ class Arena {
   // Start of scratch whose memory is used again after `rewind`.
   size_t mark() const { return used_; }
   void rewind(size_t mark);
-  // Bytes by purpose, in order of first use; scratch counts at its largest.
+  // Bytes by purpose at the moment of the high-water mark, in order of first use: they add up to it.
   const std::vector<ArenaLine>& lines() const { return lines_; }
 
  private:
@@ -121,6 +121,12 @@ class Arena {
   bool dry_ = true;
   size_t used_ = 0;
   size_t high_water_ = 0;
+  struct Piece {
+    size_t end = 0;   // used bytes after it was taken
+    size_t line = 0;  // index in lines_ and live_
+  };
+  std::vector<Piece> pieces_;    // what is taken now, in order
+  std::vector<size_t> live_;     // bytes taken now, by line
   std::vector<ArenaLine> lines_;
 };
 
