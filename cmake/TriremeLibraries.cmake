@@ -4,10 +4,18 @@
 add_library(trireme_flags INTERFACE)
 target_include_directories(trireme_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
 target_compile_options(trireme_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_NATIVE}>>:-march=native>
   $<$<COMPILE_LANGUAGE:CXX>:-fno-math-errno -fno-trapping-math>)
+if(TRIREME_CUDA)
+  # fmt 9 switches its compile-time checks off under nvcc and then does not compile as C++20.
+  target_compile_definitions(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+  target_compile_options(trireme_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Wshadow,-Wconversion,-Wno-sign-conversion -Wno-missing-field-initializers>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TRIREME_WERROR}>>:-Xcompiler=-Werror>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TRIREME_WERROR}>>:-Werror=all-warnings>)
+endif()
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined -fno-omit-frame-pointer>)
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
@@ -55,6 +63,10 @@ function(trireme_backend backend)
   set(comm_libraries MPI::MPI_CXX)
   if(b STREQUAL "cpu")
     set(ops_libraries trireme_blas)
+  else()
+    set(device_libraries trireme_cuda_runtime)
+    set(ops_libraries trireme_cuda_math)
+    list(APPEND comm_libraries trireme_nccl)
   endif()
   trireme_folder(device ${b} trireme_base ${device_libraries})
   trireme_folder(ops ${b} trireme_device_${b} ${ops_libraries})
@@ -78,3 +90,11 @@ function(trireme_backend backend)
 endfunction()
 
 trireme_backend(cpu)
+if(TRIREME_CUDA)
+  trireme_backend(cuda)
+  set(fused_attention none)
+  if(TRIREME_CUDNN)
+    set(fused_attention cudnn)
+  endif()
+  target_sources(trireme_ops_cuda PRIVATE ${CMAKE_SOURCE_DIR}/src/ops/cuda/fused/attention_${fused_attention}.cpp)
+endif()

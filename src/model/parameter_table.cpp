@@ -9,12 +9,6 @@
 namespace trireme {
 namespace {
 
-// Rows of a vocabulary table on each tp rank: large ones are padded for the matrix units.
-int64_t vocab_rows(int64_t vocab, int tp) {
-  constexpr int64_t kLarge = 4096, kMultiple = 128;
-  return round_up(ceil_div(vocab, tp), vocab >= kLarge ? kMultiple : 1);
-}
-
 void check_sizes(const ModelShape& m, const GridShape& grid) {
   const int64_t tp = grid.tp;
   require(m.heads % tp == 0, ExitCode::bad_config,
@@ -140,6 +134,11 @@ class Declaration {
 };
 
 }  // namespace
+
+int64_t vocab_rows(int64_t vocab, int tp) {
+  constexpr int64_t kLarge = 4096, kMultiple = 128;
+  return round_up(ceil_div(vocab, tp), vocab >= kLarge ? kMultiple : 1);
+}
 
 ParameterTable::ParameterTable(const ModelShape& model, const TableOptions& options)
     : model_(model), options_(options) {

@@ -38,7 +38,9 @@ struct ChunkOptions {
 struct LayerContext {
   Device& device;
   const Communicator& tp;
-  StepState* state = nullptr;  // device memory
+  StepState* state = nullptr;   // device memory
+  Stream& tp_stream;            // reductions over tp that overlap with weight gradients
+  Event tp_ready, tp_done;
 };
 
 // The data of one micro-batch, in device memory; n = BatchShape::tokens().

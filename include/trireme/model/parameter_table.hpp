@@ -82,6 +82,9 @@ struct TableOptions {
   int64_t bucket_elements = int64_t{16} << 20;  // a bucket closes when it has at least this many
 };
 
+// Rows of a vocabulary table that each tp rank allocates; large tables are padded for matrix units.
+int64_t vocab_rows(int64_t vocab, int tp);
+
 class ParameterTable {
  public:
   static constexpr int64_t kShardAlignment = 64;  // elements

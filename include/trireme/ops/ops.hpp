@@ -162,12 +162,12 @@ struct ResidualAdd {
   DropoutSite dropout;
 };
 void residual_add(Stream& stream, const ResidualAdd& call);
-// out = mask * d / (1 - p): gradient through dropout. out may be d.
-struct DropoutBackward {
-  TensorView d, out;
-  DropoutSite dropout;
+// out = mask * x / (1 - p): dropout and its gradient are the same operation. out may be x.
+struct Dropout {
+  TensorView x, out;
+  DropoutSite site;
 };
-void dropout_backward(Stream& stream, const DropoutBackward& call);
+void dropout(Stream& stream, const Dropout& call);
 
 // ---- Pointwise ----------------------------------------------------------------------------------
 

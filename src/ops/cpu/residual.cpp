@@ -27,24 +27,24 @@ void residual_add(Stream&, const ResidualAdd& call) {
   });
 }
 
-void dropout_backward(Stream& stream, const DropoutBackward& call) {
-  require_like(call.out, call.d, "dropout_backward: out");
-  if (call.d.empty()) return;
-  const DropoutMask mask(call.dropout);
+void dropout(Stream& stream, const Dropout& call) {
+  require_like(call.out, call.x, "dropout: out");
+  if (call.x.empty()) return;
+  const DropoutMask mask(call.site);
   if (!mask.on()) {
-    if (call.out.data != call.d.data) copy(stream, call.d, call.out.as(call.d.shape));
+    if (call.out.data != call.x.data) copy(stream, call.x, call.out.as(call.x.shape));
     return;
   }
-  const int64_t width = call.d.shape[call.d.shape.dims - 1];
-  with_storage(call.d.dtype, "dropout_backward", [&]<class Storage>(Storage) {
+  const int64_t width = call.x.shape[call.x.shape.dims - 1];
+  with_storage(call.x.dtype, "dropout", [&]<class Storage>(Storage) {
     using Element = typename Storage::Element;
-    for_rows(call.d.elements() / width, width, [&](int64_t r) {
-      const Element* d = call.d.ptr<Element>() + r * width;
+    for_rows(call.x.elements() / width, width, [&](int64_t r) {
+      const Element* x = call.x.ptr<Element>() + r * width;
       Element* out = call.out.ptr<Element>() + r * width;
       for_tiles(width, [&](int64_t first, int64_t count) {
         alignas(64) float value[kTile];
 #pragma omp simd
-        for (int64_t i = 0; i < count; ++i) value[i] = Storage::load(d[first + i]);
+        for (int64_t i = 0; i < count; ++i) value[i] = Storage::load(x[first + i]);
         mask.apply(r, first, count, value);
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) out[first + i] = Storage::store(value[i]);

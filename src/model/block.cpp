@@ -1,0 +1,236 @@
+#include "model/block.hpp"
+
+#include <cmath>
+
+namespace trireme {
+
+Norm::Norm(const ModelShape& model, const ParameterStore& store, const std::string& name)
+    : kind(model.layer_norm ? NormKind::layer_norm : NormKind::rms_norm),
+      epsilon(model.norm_epsilon) {
+  const ParameterTable& table = store.table();
+  gain = store.value(table.find(name + ".gain"));
+  d_gain = store.gradient(table.find(name + ".gain"));
+  if (!table.contains(name + ".bias")) return;
+  bias = store.value(table.find(name + ".bias"));
+  d_bias = store.gradient(table.find(name + ".bias"));
+}
+
+void Norm::forward(Stream& stream, const PendingAdd& pending, TensorView residual,
+                   TensorView normalized) const {
+  const bool adds = !pending.residual.empty();
+  norm_forward(stream, {.kind = kind,
+                        .epsilon = epsilon,
+                        .residual_in = adds ? pending.residual : residual,
+                        .delta = pending.delta,
+                        .delta_bias = pending.bias,
+                        .residual_out = adds ? residual : TensorView{},
+                        .gain = gain,
+                        .bias = bias,
+                        .normalized = normalized,
+                        .dropout = pending.dropout});
+}
+
+void Norm::backward(Stream& stream, TensorView x, TensorView d_normalized,
+                    TensorView d_residual) const {
+  norm_backward(stream, {.kind = kind,
+                         .epsilon = epsilon,
+                         .x = x,
+                         .gain = gain,
+                         .d_normalized = d_normalized,
+                         .d_residual = d_residual,
+                         .d_gain = d_gain,
+                         .d_bias = d_bias});
+}
+
+Block::Block(const ModelShape& model, const ChunkOptions& options, int64_t layer,
+             const ParameterStore& store)
+    : layer_(layer),
+      sizes_(local_sizes(model, options)),
+      options_(options),
+      gated_(model.gated),
+      rotary_(!model.learned_positions),
+      dropout_(model.dropout),
+      tp_(options, sizes_) {
+  const std::string at = fmt::format("layers.{}.", layer);
+  norm1_ = Norm(model, store, at + "norm1");
+  norm2_ = Norm(model, store, at + "norm2");
+  qkv_ = ColumnLinear(store,
+                      {at + "attention.query.weight", at + "attention.key.weight",
+                       at + "attention.value.weight"},
+                      model.bias);
+  output_ = RowLinear(store, at + "attention.output.weight", model.bias);
+  std::vector<std::string> up{at + "mlp.up.weight"};
+  if (gated_) up.insert(up.begin(), at + "mlp.gate.weight");
+  up_ = ColumnLinear(store, up, model.bias);
+  down_ = RowLinear(store, at + "mlp.down.weight", model.bias);
+}
+
+DropoutSite Block::dropout_site(const LayerContext& c, const MicroBatch& batch, int kind) const {
+  return {.probability = dropout_,
+          .site = static_cast<uint32_t>(8 * layer_ + kind),
+          .sample_offset = batch.sample_offset,
+          .row_offset = tp_.row_offset(),
+          .sequence = options_.batch.sequence,
+          .state = c.state};
+}
+
+AttentionShape Block::attention_shape(const LayerContext& c, const MicroBatch& batch) const {
+  AttentionShape shape;
+  shape.batch = options_.batch.micro;
+  shape.query_length = shape.key_length = options_.batch.sequence;
+  shape.heads = sizes_.heads;
+  shape.kv_heads = sizes_.kv_heads;
+  shape.head_size = sizes_.head_size;
+  shape.scale = 1.0f / std::sqrt(static_cast<float>(sizes_.head_size));
+  shape.first_head = options_.here.tp * sizes_.heads;
+  shape.dropout = dropout_site(c, batch, 0);
+  shape.dropout.row_offset = 0;
+  shape.deterministic = options_.deterministic;
+  return shape;
+}
+
+void Block::rotate(LayerContext& c, const MicroBatch& batch, Matrix qkv, const Scratch& v,
+                   bool inverse) const {
+  if (!rotary_) return;
+  rope(c.device.compute(), {.x = qkv.columns(0, sizes_.query_width() + sizes_.kv_width()),
+                            .heads = sizes_.heads + sizes_.kv_heads,
+                            .head_size = sizes_.head_size,
+                            .positions = batch.positions,
+                            .frequencies = v.rope_frequencies,
+                            .inverse = inverse});
+}
+
+PendingAdd Block::forward(LayerContext& c, const MicroBatch& batch, const PendingAdd& pending,
+                          LayerStash& s, Scratch& v, Purpose purpose) const {
+  Stream& stream = c.device.compute();
+  const TensorView normalized1 = s.normalized1.empty() ? v.normalized : s.normalized1;
+  norm1_.forward(stream, pending, s.residual, normalized1);
+  attention_forward_part(c, batch, normalized1, s, v);
+
+  const PendingAdd attention{s.residual, v.delta, output_.bias(), dropout_site(c, batch, 1)};
+  const TensorView normalized2 = s.normalized2.empty() ? v.normalized : s.normalized2;
+  norm2_.forward(stream, attention, s.middle, normalized2);
+  const TensorView activation = s.activation.empty() ? v.activation : s.activation;
+  mlp_forward_part(c, normalized2, activation, s, v, purpose);
+  return {s.middle, v.delta, down_.bias(), dropout_site(c, batch, 2)};
+}
+
+void Block::attention_forward_part(LayerContext& c, const MicroBatch& batch, TensorView normalized,
+                                   LayerStash& s, Scratch& v) const {
+  Stream& stream = c.device.compute();
+  const Matrix qkv = s.qkv;
+  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
+  qkv_.forward(stream, tp_.gather(c, normalized, v), qkv);
+  rotate(c, batch, qkv, v, false);
+  attention_forward(stream, {.shape = attention_shape(c, batch),
+                             .q = qkv.columns(0, q),
+                             .k = qkv.columns(q, q + kv),
+                             .v = qkv.columns(q + kv, q + 2 * kv),
+                             .output = s.attention,
+                             .log_sum_exp = s.log_sum_exp});
+  output_.forward(stream, s.attention, tp_.partial(v.delta, v));
+  tp_.reduce(c, v.delta, v);
+}
+
+void Block::mlp_forward_part(LayerContext& c, TensorView normalized, TensorView activation,
+                             LayerStash& s, Scratch& v, Purpose purpose) const {
+  Stream& stream = c.device.compute();
+  const TensorView x = tp_.gather(c, normalized, v);
+  if (gated_) {
+    up_.forward(stream, x, s.up);
+    swiglu_forward(stream, s.up, activation);
+  } else {
+    up_.forward_gelu(stream, x, s.up, activation);
+  }
+  if (purpose == Purpose::recompute) return;
+  down_.forward(stream, activation, tp_.partial(v.delta, v));
+  tp_.reduce(c, v.delta, v);
+}
+
+void Block::backward(LayerContext& c, const MicroBatch& batch, LayerStash& s, Scratch& v,
+                     TensorView d_residual) const {
+  mlp_backward(c, batch, s, v, d_residual);
+  attention_backward_part(c, batch, s, v, d_residual);
+}
+
+TensorView Block::branch_gradient(LayerContext& c, const MicroBatch& batch, int kind, Scratch& v,
+                                  TensorView d_residual) const {
+  if (dropout_ == 0) return d_residual;
+  dropout(c.device.compute(),
+          {.x = d_residual, .out = v.d_branch, .site = dropout_site(c, batch, kind)});
+  return v.d_branch;
+}
+
+void Block::mlp_backward(LayerContext& c, const MicroBatch& batch, LayerStash& s, Scratch& v,
+                         TensorView d_residual) const {
+  Stream& stream = c.device.compute();
+  const TensorView d_branch = branch_gradient(c, batch, 2, v, d_residual);
+  down_.backward_bias(stream, d_branch);
+  const TensorView d_out = tp_.gather(c, d_branch, v);
+  TensorView activation = s.activation;
+  if (activation.empty()) {
+    activation = v.activation;
+    if (gated_) {
+      swiglu_forward(stream, s.up, activation);
+    } else {
+      gelu_forward(stream, s.up, activation);
+    }
+  }
+  down_.backward_input(stream, d_out, v.d_activation);
+  down_.backward_weight(stream, activation, d_out);
+  TensorView d_up = gated_ ? s.up : v.d_activation;
+  if (gated_) {
+    swiglu_backward(stream, s.up, v.d_activation, d_up);
+  } else {
+    gelu_backward(stream, s.up, v.d_activation, d_up);
+  }
+  TensorView normalized = s.normalized2;
+  if (normalized.empty()) {
+    normalized = v.normalized;
+    norm2_.forward(stream, {}, s.middle, normalized);
+  }
+  column_backward(c, up_, normalized, d_up, v);
+  norm2_.backward(stream, s.middle, v.d_normalized, d_residual);
+}
+
+void Block::attention_backward_part(LayerContext& c, const MicroBatch& batch, LayerStash& s,
+                                    Scratch& v, TensorView d_residual) const {
+  Stream& stream = c.device.compute();
+  const TensorView d_branch = branch_gradient(c, batch, 1, v, d_residual);
+  output_.backward_bias(stream, d_branch);
+  const TensorView d_out = tp_.gather(c, d_branch, v);
+  output_.backward_input(stream, d_out, v.d_attention);
+  output_.backward_weight(stream, s.attention, d_out);
+  const Matrix qkv = s.qkv, d_qkv = v.d_qkv;
+  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
+  attention_backward(stream, {.shape = attention_shape(c, batch),
+                              .q = qkv.columns(0, q),
+                              .k = qkv.columns(q, q + kv),
+                              .v = qkv.columns(q + kv, q + 2 * kv),
+                              .output = s.attention,
+                              .d_output = v.d_attention,
+                              .log_sum_exp = s.log_sum_exp,
+                              .d_q = d_qkv.columns(0, q),
+                              .d_k = d_qkv.columns(q, q + kv),
+                              .d_v = d_qkv.columns(q + kv, q + 2 * kv)});
+  rotate(c, batch, d_qkv, v, true);
+  TensorView normalized = s.normalized1;
+  if (normalized.empty()) {
+    normalized = v.normalized;
+    norm1_.forward(stream, {}, s.residual, normalized);
+  }
+  column_backward(c, qkv_, normalized, d_qkv, v);
+  norm1_.backward(stream, s.residual, v.d_normalized, d_residual);
+}
+
+void Block::column_backward(LayerContext& c, const ColumnLinear& linear, TensorView normalized,
+                            Matrix d_wide, Scratch& v) const {
+  Stream& stream = c.device.compute();
+  const TensorView x = tp_.gather(c, normalized, v);
+  linear.backward_input(stream, d_wide, tp_.partial(v.d_normalized, v));
+  tp_.start_reduce(c, v.d_normalized, v);
+  linear.backward_weight(stream, x, d_wide);
+  tp_.finish(c);
+}
+
+}  // namespace trireme

@@ -1,0 +1,54 @@
+// Private to the model: linear layers split over tp, as separate halves.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/model/parameter_store.hpp"
+#include "trireme/ops/ops.hpp"
+
+namespace trireme {
+
+// y [N, out/tp] = x [N, in] W^T + b, with W stored [out, in] and split by rows: one or more weights
+// whose outputs lie side by side. Weights that are packed in memory are one product.
+class ColumnLinear {
+ public:
+  ColumnLinear() = default;
+  // Names of the weights in the order of their output columns; biases by replacing ".weight".
+  ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights, bool bias);
+
+  void forward(Stream& stream, Matrix x, Matrix y) const;
+  // y = gelu(pre), pre = x W^T + b.
+  void forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y) const;
+  // dx [N, in] = dy W: this rank's part of the sum over tp.
+  void backward_input(Stream& stream, Matrix dy, Matrix dx) const;
+  void backward_weight(Stream& stream, Matrix x, Matrix dy) const;
+
+ private:
+  struct Piece {
+    TensorView weight, d_weight, bias, d_bias;
+    int64_t first = 0;  // output column
+    int64_t last() const { return first + weight.shape[0]; }
+  };
+  std::vector<Piece> pieces_;
+};
+
+// partial [N, out] = x [N, in/tp] W, with W stored [in, out] and split by rows; the sum over tp and
+// the bias come after it.
+class RowLinear {
+ public:
+  RowLinear() = default;
+  RowLinear(const ParameterStore& store, const std::string& weight, bool bias);
+
+  void forward(Stream& stream, Matrix x, Matrix partial) const;
+  void backward_input(Stream& stream, Matrix d_out, Matrix dx) const;
+  void backward_weight(Stream& stream, Matrix x, Matrix d_out) const;
+  // Sum over the rows held here of the gradient behind the reduction.
+  void backward_bias(Stream& stream, Matrix d_out) const;
+  TensorView bias() const { return bias_; }  // [out]; empty without biases
+
+ private:
+  TensorView weight_, d_weight_, bias_, d_bias_;
+};
+
+}  // namespace trireme
