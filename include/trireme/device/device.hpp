@@ -134,6 +134,8 @@ struct DeviceOptions {
   int node_rank = 0;   // this rank among the ranks of its host
   int node_ranks = 1;  // ranks on this host
   int threads = 0;     // CPU threads; 0: max(1, cores this process may use / ranks sharing them)
+  // f32 matrix products may round their inputs to tf32 (precision.compute = tf32); no effect on the CPU.
+  bool allow_tf32 = false;
 };
 
 // One device and its streams. Not movable: streams refer to it.
