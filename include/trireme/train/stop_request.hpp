@@ -1,0 +1,32 @@
+// Signals as one question: should the run stop?
+//
+// SIGUSR1 means save and stop. SIGTERM and SIGINT mean the same, but only a launcher's grace is
+// left before it kills, so that a save may be too long to start. Handlers are installed for the
+// lifetime of the object; a second signal is harmless. Local: the trainer makes the ranks agree.
+#pragma once
+
+#include <csignal>
+
+namespace trireme {
+
+enum class Stop : int {
+  none = 0,
+  asked = 1,   // SIGUSR1: there is time
+  urgent = 2,  // SIGTERM or SIGINT: a kill follows after the grace
+};
+
+class StopRequest {
+ public:
+  StopRequest();
+  ~StopRequest();
+  StopRequest(const StopRequest&) = delete;
+  StopRequest& operator=(const StopRequest&) = delete;
+
+  // The strongest request so far.
+  Stop requested() const;
+
+ private:
+  struct sigaction old_usr1_ = {}, old_term_ = {}, old_int_ = {};
+};
+
+}  // namespace trireme
