@@ -1,15 +1,16 @@
-// A group of ranks. Owns its duplicate of an MPI communicator, and on GPUs an NCCL communicator that
-// is bootstrapped over it.
+// A group of ranks. Owns its duplicate of an MPI communicator, and on GPUs an NCCL communicator
+// that is bootstrapped over it.
 //
 // Control plane: small host values, MPI, blocking, collective over the group.
-// Data plane: tensor views in stream order, collective; all ranks call in the same order. Sizes beyond
-// 2^31 elements are cut into pieces. Types: f32 and bf16 (sums in f32 on the CPU).
-// A group of one does nothing and costs nothing.
+// Data plane: tensor views in stream order, collective; all ranks call in the same order. Sizes
+// beyond 2^31 elements are cut into pieces. Types: f32 and bf16 (sums in f32 on the CPU). A group
+// of one does nothing and costs nothing.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,7 +23,8 @@ namespace trireme::inline TRIREME_BACKEND {
 
 enum class Reduce : uint8_t { sum, max };
 
-// One message of a grouped exchange. A rank may send to itself when both directions are in the group.
+// One message of a grouped exchange. A rank may send to itself when both directions are in the
+// group.
 struct Transfer {
   enum class Direction : uint8_t { send, receive } direction;
   int peer = 0;
@@ -49,7 +51,8 @@ class Communicator {
   // Collective over this group. Ranks with equal colour form a group, ordered by key. A negative
   // colour makes a rank stand aside: it gets a group of one.
   Communicator split(int colour, int key, std::string_view name) const;
-  // Prepares the data plane (NCCL bootstrap on GPUs). Collective; needed once before data-plane calls.
+  // Prepares the data plane (NCCL bootstrap on GPUs). Collective; needed once before data-plane
+  // calls.
   void connect(Device& device);
 
   // --- control plane
@@ -68,12 +71,13 @@ class Communicator {
   // Everybody's bytes at every rank, by rank.
   std::vector<std::string> gather_all(const std::string& bytes) const;
   // Throws the same Error on every rank when `ok` is false on any: the text of the first such rank.
-  void require_all(bool ok, ExitCode code, const std::string& text) const;
+  void require_all(bool ok, ExitCode code, const std::string& text,
+                   std::source_location where = std::source_location::current()) const;
 
   // --- data plane, on `stream`
   void all_reduce(Stream& stream, TensorView in_out, Reduce how = Reduce::sum) const;
-  // whole [size * m, ...] -> mine [m, ...], the piece of this rank summed over the group. `mine` may be
-  // this rank's own piece of `whole` (in place).
+  // whole [size * m, ...] -> mine [m, ...], the piece of this rank summed over the group. `mine`
+  // may be this rank's own piece of `whole` (in place).
   void reduce_scatter(Stream& stream, TensorView whole, TensorView mine) const;
   // mine [m, ...] -> whole [size * m, ...]. `mine` may be this rank's own piece of `whole`.
   void all_gather(Stream& stream, TensorView mine, TensorView whole) const;
@@ -86,8 +90,10 @@ class Communicator {
   // Lets pending communication move on while the host computes (MPI has no progress of its own).
   void progress() const;
 
-  // The underlying MPI_Comm, for HDF5's file access only.
+  // Points to the underlying MPI_Comm, for HDF5's file access only.
   const void* native_mpi() const;
+  // For the code of this folder.
+  State& state() const { return *state_; }
 
  private:
   std::unique_ptr<State> state_;

@@ -1,7 +1,9 @@
 // The process grid as arithmetic: who is who among the ranks. Pure, no MPI.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace trireme {
 
@@ -20,5 +22,12 @@ struct GridCoord {
 
 GridCoord coord_of(int rank, const GridShape& shape);
 int rank_of(const GridCoord& coord, const GridShape& shape);
+
+// At most `most` shapes of exactly `ranks` ranks, those first whose axes differ by the smallest
+// factors.
+std::vector<GridShape> nearest_shapes(const GridShape& wanted, int ranks, size_t most);
+// Throws Error(bad_config) when an axis is below 1 or the grid is not `ranks` ranks; names both
+// numbers and grids that would fit.
+void check_ranks(const GridShape& shape, int ranks);
 
 }  // namespace trireme

@@ -1,5 +1,5 @@
-// Starts and ends MPI, and guards the program: whatever a rank throws, the job ends on all ranks with
-// the documented exit code and one message.
+// Starts and ends MPI, and guards the program: whatever a rank throws, the job ends on all ranks
+// with the documented exit code and one message.
 #pragma once
 
 #include <functional>
@@ -18,11 +18,11 @@ class MpiSession {
   MpiSession& operator=(const MpiSession&) = delete;
 
   const Communicator& world() const { return *world_; }
-  int node_rank() const { return node_rank_; }    // among the ranks of this host
+  int node_rank() const { return node_rank_; }  // among the ranks of this host
   int node_ranks() const { return node_ranks_; }
   int nodes() const { return nodes_; }
   std::string host() const { return host_; }
-  std::string library_version() const;            // "Open MPI 4.1.4"
+  std::string library_version() const;  // "Open MPI 4.1.4"
 
  private:
   std::unique_ptr<Communicator> world_;
@@ -30,9 +30,10 @@ class MpiSession {
   std::string host_;
 };
 
-// Runs `program` and returns the exit code for main. An Error that every rank throws (require_all, or
-// the same bad deck) is printed once by rank 0 and returned; a lone failure is printed with rank and
-// host and ends the job through MPI_Abort with its code, within a second and without waiting for peers.
+// Runs `program` and returns the exit code for main. An Error that every rank throws (require_all,
+// or the same bad deck) is printed once by rank 0 and returned; a lone failure is printed with rank
+// and host and ends the job through MPI_Abort with its code, within a second and without waiting
+// for peers.
 int run_guarded(MpiSession& session, const std::function<int()>& program);
 
 }  // namespace trireme::inline TRIREME_BACKEND

@@ -31,10 +31,10 @@ class ProcessGrid {
 
   const Communicator& world() const { return world_; }  // all ranks of the grid
   const Communicator& tp() const { return tp_; }
-  const Communicator& dp() const { return dp_; }        // dp x cp: gradients
+  const Communicator& dp() const { return dp_; }  // dp x cp: gradients
   const Communicator& pp() const { return pp_; }
-  // First and last stage of this (tp, cp, dp): sums the gradient of a tied table. One rank at pp = 1
-  // and on stages between.
+  // First and last stage of this (tp, cp, dp): sums the gradient of a tied table. One rank at pp =
+  // 1 and on stages between.
   const Communicator& tied_embedding() const { return tied_; }
   // tp ranks that hold a copy of the same KV head; one rank where tp <= kv_heads.
   const Communicator& kv_copies() const { return kv_copies_; }

@@ -40,7 +40,8 @@ struct PendingOperation {
 };
 
 struct Stream::State {
-  explicit State(std::string_view stream_name) : name(stream_name) {}
+  explicit State(std::string_view stream_name)
+      : name(stream_name), immediate(stream_name == "compute") {}
 
   // Completes, oldest first, the pending operations that conflict with `ranges`. To be called
   // before the operation that uses these ranges is started.
@@ -63,6 +64,7 @@ struct Stream::State {
     PendingOperation operation;
   };
   std::string name;
+  bool immediate = false;     // the compute stream: communication completes before the call returns
   std::deque<Entry> pending;  // oldest first
   uint64_t last_number = 0;
   Buffer workspace;  // of the operations, taken at their first use on this stream
