@@ -41,7 +41,7 @@ class NumpyGenerator {
  private:
   void step();
 
-  unsigned __int128 state_ = 0, increment_ = 0;
+  __extension__ unsigned __int128 state_ = 0, increment_ = 0;
   uint32_t kept_half_ = 0;
   bool has_half_ = false;
 };

@@ -24,7 +24,7 @@ struct TokenizeOptions {
   const Tokenizer* tokenizer = nullptr;      // not owned
   std::optional<std::string> document_mark;  // without a line end; absent: one document a file
   std::function<void(int64_t done_bytes, int64_t all_bytes)>
-      progress;  // may be empty; about every 8 MiB
+      progress;  // may be empty; after every MiB
 };
 
 struct TokenizeReport {

@@ -1,0 +1,66 @@
+// Files by POSIX calls, with errors that name the file, the byte and the cause.
+//
+// `InputFile` reads at offsets (pread), so that a file that shrinks is an error and not a signal.
+// `OutputFile` writes under a temporary name beside the final one, and appears only when published.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace trireme {
+
+class InputFile {
+ public:
+  // Errors: no_input where the file is missing, unreadable or not a regular file.
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int64_t size() const { return size_; }  // bytes, when it was opened
+  // Fills `out` from byte `offset`. Errors: no_input where the file ends earlier, io from the
+  // system.
+  void read_at(int64_t offset, std::span<std::byte> out) const;
+  // First byte at or after `offset` that is stored (size() if none), and the end of the stored run
+  // there. Where the file system knows no holes, everything is stored.
+  int64_t next_data(int64_t offset) const;
+  int64_t next_hole(int64_t offset) const;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t size_ = 0;
+};
+
+class OutputFile {
+ public:
+  // Creates the temporary file. Errors of all members: io.
+  explicit OutputFile(std::string path);
+  ~OutputFile();  // removes the temporary file if it was not published
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void skip(int64_t bytes);  // bytes of zero, left as a hole
+  void flush_to_disk();
+  void publish();  // rename; after flush_to_disk
+
+ private:
+  void flush();
+
+  std::string path_, temporary_;
+  int descriptor_ = -1;
+  int64_t flushed_ = 0;  // file offset of the start of buffer_
+  std::vector<std::byte> buffer_;
+  bool published_ = false;
+};
+
+// Makes renames in the directory of `path` durable.
+void sync_directory_of(const std::string& path);
+void remove_if_present(const std::string& path);
+
+}  // namespace trireme
