@@ -29,12 +29,12 @@ uint64_t uniform_below(uint64_t bound, uint64_t key, uint64_t index) {
   return static_cast<uint64_t>(product >> 64);
 }
 
-RandomWindows::RandomWindows(SplitRange range, int64_t sequence, uint64_t seed, Split split)
+RandomWindows::RandomWindows(SplitRange range, int64_t sequence, uint64_t seed, DataSplit split)
     : range_(range),
       choices_(static_cast<uint64_t>(range.size() - sequence)),
-      key_(stream_key(seed, split == Split::train        ? "data.windows.train"
-                            : split == Split::validation ? "data.windows.validation"
-                                                         : "data.windows.test")) {
+      key_(stream_key(seed, split == DataSplit::train        ? "data.windows.train"
+                            : split == DataSplit::validation ? "data.windows.validation"
+                                                             : "data.windows.test")) {
   require(sequence > 0 && range.size() > sequence, ExitCode::internal,
           "windows of {} tokens in a range of {}", sequence + 1, range.size());
 }

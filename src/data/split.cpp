@@ -46,13 +46,13 @@ std::array<SplitRange, kSplits> cut(const std::array<double, kSplits>& fractions
 
 }  // namespace
 
-const char* name_of(Split split) {
+const char* name_of(DataSplit split) {
   switch (split) {
-    case Split::train:
+    case DataSplit::train:
       return "training";
-    case Split::validation:
+    case DataSplit::validation:
       return "validation";
-    case Split::test:
+    case DataSplit::test:
       return "test";
   }
   return "unknown";

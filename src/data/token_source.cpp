@@ -12,7 +12,7 @@ using Store = std::shared_ptr<const SequenceStore>;
 
 class GptSource : public TokenSource {
  public:
-  GptSource(Store store, const GptOrder::Options& options, Split split)
+  GptSource(Store store, const GptOrder::Options& options, DataSplit split)
       : store_(std::move(store)),
         order_(store_->sequences(), options),
         sequences_(options.range.size()),
@@ -33,12 +33,12 @@ class GptSource : public TokenSource {
   Store store_;
   GptOrder order_;
   int64_t sequences_;
-  Split split_;
+  DataSplit split_;
 };
 
 class WindowSource : public TokenSource {
  public:
-  WindowSource(Store store, SplitRange range, const DataOptions& options, Split split,
+  WindowSource(Store store, SplitRange range, const DataOptions& options, DataSplit split,
                int64_t samples)
       : store_(std::move(store)),
         windows_(range, options.sequence, options.seed, split),
@@ -63,7 +63,7 @@ class WindowSource : public TokenSource {
   Store store_;
   RandomWindows windows_;
   int64_t tokens_, sequence_, samples_;
-  Split split_;
+  DataSplit split_;
 };
 
 Store open_store(const DataOptions& options) {
@@ -91,7 +91,7 @@ class SplitOpener {
                   : split_tokens(fractions, store_->sequences().tokens());
   }
 
-  std::unique_ptr<TokenSource> open(Split split, int64_t requested) const {
+  std::unique_ptr<TokenSource> open(DataSplit split, int64_t requested) const {
     if (requested == 0) return nullptr;
     require(requested > 0 || requested == kOneEpoch, ExitCode::bad_config, "{} {} samples wanted",
             requested, name_of(split));
@@ -101,7 +101,8 @@ class SplitOpener {
   }
 
  private:
-  std::unique_ptr<TokenSource> open_gpt(Split split, SplitRange range, int64_t requested) const {
+  std::unique_ptr<TokenSource> open_gpt(DataSplit split, SplitRange range,
+                                        int64_t requested) const {
     const SequenceLengths& lengths = store_->sequences();
     const int64_t tokens = lengths.start(range.last) - lengths.start(range.first);
     require(
@@ -122,7 +123,7 @@ class SplitOpener {
     return source;
   }
 
-  std::unique_ptr<TokenSource> open_windows(Split split, SplitRange range,
+  std::unique_ptr<TokenSource> open_windows(DataSplit split, SplitRange range,
                                             int64_t requested) const {
     require(
         range.size() > options_.sequence, ExitCode::bad_config,
@@ -148,9 +149,9 @@ DataSources open_data(const DataOptions& options) {
   const SplitOpener opener(options, open_store(options),
                            options.kind == DataKind::mock ? "1,1,1" : options.split);
   DataSources sources;
-  sources.train = opener.open(Split::train, options.train_samples);
-  sources.validation = opener.open(Split::validation, options.validation_samples);
-  sources.test = opener.open(Split::test, options.test_samples);
+  sources.train = opener.open(DataSplit::train, options.train_samples);
+  sources.validation = opener.open(DataSplit::validation, options.validation_samples);
+  sources.test = opener.open(DataSplit::test, options.test_samples);
   return sources;
 }
 

@@ -16,7 +16,7 @@ uint64_t uniform_below(uint64_t bound, uint64_t key, uint64_t index);
 class RandomWindows {
  public:
   // Windows of T+1 tokens inside [range.first, range.last), which must hold at least one.
-  RandomWindows(SplitRange range, int64_t sequence, uint64_t seed, Split split);
+  RandomWindows(SplitRange range, int64_t sequence, uint64_t seed, DataSplit split);
   // First token of window `sample` >= 0: uniform over range.first ... range.last - T - 1.
   int64_t start(int64_t sample) const;
 

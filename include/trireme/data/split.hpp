@@ -9,9 +9,9 @@
 
 namespace trireme {
 
-enum class Split : uint8_t { train, validation, test };
+enum class DataSplit : uint8_t { train, validation, test };
 constexpr int kSplits = 3;
-const char* name_of(Split split);
+const char* name_of(DataSplit split);
 
 // [first, last); absent parts have a fraction of zero, present ones may still be empty.
 struct SplitRange {
