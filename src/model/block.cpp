@@ -54,10 +54,10 @@ Block::Block(const ModelShape& model, const ChunkOptions& options, int64_t layer
   const std::string at = fmt::format("layers.{}.", layer);
   norm1_ = Norm(model, store, at + "norm1");
   norm2_ = Norm(model, store, at + "norm2");
-  qkv_ = ColumnLinear(store,
-                      {at + "attention.query.weight", at + "attention.key.weight",
-                       at + "attention.value.weight"},
-                      model.bias);
+  qkv_ = ColumnLinear(
+      store,
+      {at + "attention.query.weight", at + "attention.key.weight", at + "attention.value.weight"},
+      model.bias);
   output_ = RowLinear(store, at + "attention.output.weight", model.bias);
   std::vector<std::string> up{at + "mlp.up.weight"};
   if (gated_) up.insert(up.begin(), at + "mlp.gate.weight");

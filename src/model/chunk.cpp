@@ -61,8 +61,8 @@ void Chunk::take_stashes(int slots, Arena& arena, ChunkScratch& scratch) {
   for (int i = 0; i < slots; ++i) {
     Impl::Slot slot;
     for (size_t place = 0; place < impl_->blocks.size(); ++place) {
-      LayerStash stash = take_layer_stash(s, impl_->options.batch, impl_->keep(place), arena,
-                                          "activations");
+      LayerStash stash =
+          take_layer_stash(s, impl_->options.batch, impl_->keep(place), arena, "activations");
       stash.residual = arena.take({s.rows, s.hidden}, s.compute, "activations");
       slot.layers.push_back(stash);
     }
@@ -71,11 +71,21 @@ void Chunk::take_stashes(int slots, Arena& arena, ChunkScratch& scratch) {
   }
 }
 
-int64_t Chunk::rows() const { return impl_->sizes.rows; }
-Shape Chunk::activation_shape() const { return {impl_->sizes.rows, impl_->sizes.hidden}; }
-LayerRange Chunk::layers() const { return impl_->layers; }
-bool Chunk::embeds() const { return impl_->embedding.has_value(); }
-bool Chunk::has_head() const { return impl_->head.has_value(); }
+int64_t Chunk::rows() const {
+  return impl_->sizes.rows;
+}
+Shape Chunk::activation_shape() const {
+  return {impl_->sizes.rows, impl_->sizes.hidden};
+}
+LayerRange Chunk::layers() const {
+  return impl_->layers;
+}
+bool Chunk::embeds() const {
+  return impl_->embedding.has_value();
+}
+bool Chunk::has_head() const {
+  return impl_->head.has_value();
+}
 
 TensorView Chunk::input(int slot) const {
   if (impl_->embedding) return {};

@@ -44,7 +44,8 @@ void Embedding::forward(LayerContext& c, const MicroBatch& batch, TensorView out
     embedding_forward(stream, call);
     return;
   }
-  // Each rank holds some rows of the table; one of them adds the positions; dropout follows the sum.
+  // Each rank holds some rows of the table; one of them adds the positions; dropout follows the
+  // sum.
   call.out = tp_.splits_rows() ? v.embedded : out;
   call.dropout = {};
   if (c.tp.rank() != 0) call.position_table = {};

@@ -46,10 +46,11 @@ int64_t ModelShape::flops_per_token_full(int64_t sequence) const {
 
 std::vector<LayerRange> layer_ranges(int64_t layers, int pp, int virtual_stages, int stage) {
   const int64_t total = int64_t{pp} * virtual_stages;
-  require(total <= layers, ExitCode::bad_config,
-          "{} layers cannot fill {} virtual stages (grid.pp {} x grid.virtual_stages {}): lower one "
-          "of them",
-          layers, total, pp, virtual_stages);
+  require(
+      total <= layers, ExitCode::bad_config,
+      "{} layers cannot fill {} virtual stages (grid.pp {} x grid.virtual_stages {}): lower one "
+      "of them",
+      layers, total, pp, virtual_stages);
   // Extra layers go to the middle first, then to the first virtual stage, last to the last.
   const int64_t extra = layers % total;
   auto count = [&](int64_t v) {

@@ -55,8 +55,8 @@ class Declaration {
       vector(at + "attention.key.bias", m_.kv_width(), Split::heads, m_.head_size, packed);
       vector(at + "attention.value.bias", m_.kv_width(), Split::heads, m_.head_size, true);
     }
-    matrix(at + "attention.output.weight", {m_.query_width(), m_.hidden}, Split::even,
-           m_.head_size, output_std);
+    matrix(at + "attention.output.weight", {m_.query_width(), m_.hidden}, Split::even, m_.head_size,
+           output_std);
     if (m_.bias) vector(at + "attention.output.bias", m_.hidden, Split::none, 1);
     norm(at + "norm2");
     if (m_.gated) matrix(at + "mlp.gate.weight", {m_.ffn, m_.hidden}, Split::even, 1, std);
@@ -144,8 +144,7 @@ ParameterTable::ParameterTable(const ModelShape& model, const TableOptions& opti
     : model_(model), options_(options) {
   check_sizes(model, options.grid);
   const int pp = options.grid.pp, stage = options.here.pp;
-  std::vector<LayerRange> ranges =
-      layer_ranges(model.layers, pp, options.virtual_stages, stage);
+  std::vector<LayerRange> ranges = layer_ranges(model.layers, pp, options.virtual_stages, stage);
   Declaration declaration(model, options, [this](ParameterSpec s) { declare(std::move(s)); });
   if (stage == pp - 1) declaration.head();
   for (auto range = ranges.rbegin(); range != ranges.rend(); ++range)
@@ -161,7 +160,8 @@ void ParameterTable::declare(ParameterSpec spec) {
   int64_t allocated = extent;
   entry.rows = extent;
   switch (spec.split) {
-    case Split::none: break;
+    case Split::none:
+      break;
     case Split::even:
       allocated = entry.rows = extent / tp;
       entry.first_row = allocated * here;
@@ -263,8 +263,8 @@ std::vector<GlobalSlice> slices_of(const ParameterEntry& entry, int64_t first, i
     const bool matrix = entry.spec.whole.dims == 2;
     slice.origin.extent[0] = entry.first_row + from / width;
     if (matrix) slice.origin.extent[1] = from % width;
-    std::byte* at = data == nullptr ? nullptr
-                                    : data + static_cast<size_t>(from - first) * size_of(dtype);
+    std::byte* at =
+        data == nullptr ? nullptr : data + static_cast<size_t>(from - first) * size_of(dtype);
     slice.local = {at, matrix ? Shape{rows, columns} : Shape{rows}, dtype};
     slices.push_back(std::move(slice));
   };

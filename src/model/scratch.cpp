@@ -90,8 +90,14 @@ ChunkScratch::ChunkScratch(const ModelShape& model, const ChunkOptions& options,
   if (has_head) take_head_scratch(v, s, arena);
   if (embeds) v.embedding_work = arena.take({2 * s.tokens}, DType::i32, "scratch");
   if (embeds && options.grid.tp > 1) v.embedded = take(s.tokens, s.hidden);
-  if (!model.learned_positions)
-    v.rope_frequencies = arena.take({model.head_size / 2}, DType::f32, "scratch");
+  if (model.learned_positions) return;
+  frequencies_ = rope_frequencies(model);
+  v.rope_frequencies = arena.take({model.head_size / 2}, DType::f32, "scratch");
+}
+
+void ChunkScratch::prepare(Stream& stream) {
+  if (!frequencies_.empty())
+    copy_to_device(stream, std::as_bytes(std::span(frequencies_)), views_->rope_frequencies);
 }
 
 ChunkScratch::~ChunkScratch() = default;

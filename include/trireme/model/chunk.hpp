@@ -1,8 +1,8 @@
 // A chunk: the layers that one virtual pipeline stage holds, with the embedding before the first
 // layer and norm, head and loss behind the last. Forward and backward of one micro-batch each.
 //
-// All memory is taken at set-up from an arena: `slots` stashes (one for each micro-batch in flight),
-// and scratch shared by the chunks of a rank. The same calls on a dry arena size the plan.
+// All memory is taken at set-up from an arena: `slots` stashes (one for each micro-batch in
+// flight), and scratch shared by the chunks of a rank. The same calls on a dry arena size the plan.
 #pragma once
 
 #include <cstdint>
@@ -38,18 +38,18 @@ struct ChunkOptions {
 struct LayerContext {
   Device& device;
   const Communicator& tp;
-  StepState* state = nullptr;   // device memory
-  Stream& tp_stream;            // reductions over tp that overlap with weight gradients
+  StepState* state = nullptr;  // device memory
+  Stream& tp_stream;           // reductions over tp that overlap with weight gradients
   Event tp_ready, tp_done;
 };
 
 // The data of one micro-batch, in device memory; n = BatchShape::tokens().
 struct MicroBatch {
-  TensorView tokens;         // [n] i32; read by the first virtual stage
-  TensorView targets;        // [n] i32; read by the last virtual stage
-  TensorView mask;           // [n] f32, 1 where the token's loss counts; last virtual stage
-  TensorView positions;      // [n] i32
-  int64_t sample_offset = 0; // global sample of row 0 relative to the step's first (dropout)
+  TensorView tokens;          // [n] i32; read by the first virtual stage
+  TensorView targets;         // [n] i32; read by the last virtual stage
+  TensorView mask;            // [n] f32, 1 where the token's loss counts; last virtual stage
+  TensorView positions;       // [n] i32
+  int64_t sample_offset = 0;  // global sample of row 0 relative to the step's first (dropout)
 };
 
 // Told which layer is about to be used and whose weight gradient is complete for this micro-batch.
@@ -70,9 +70,12 @@ class ChunkScratch {
   ChunkScratch(const ModelShape& model, const ChunkOptions& options, bool embeds, bool has_head,
                Arena& arena);
   ~ChunkScratch();
+  // Fills constants (rotary frequencies); once, after construction on a real arena.
+  void prepare(Stream& stream);
   Scratch& views() const { return *views_; }
 
  private:
+  std::vector<float> frequencies_;
   std::unique_ptr<Scratch> views_;
 };
 
@@ -93,14 +96,14 @@ class Chunk {
 
   // Where a received activation must be put before `forward`. Empty on the first virtual stage.
   TensorView input(int slot) const;
-  // Runs one micro-batch. `output` [rows, hidden] is written; on the last virtual stage it is empty:
-  // loss and counted tokens are added to the step state, and in Mode::train the gradient of the head
-  // (weights included) is made at once, so that logits never outlive the call.
+  // Runs one micro-batch. `output` [rows, hidden] is written; on the last virtual stage it is
+  // empty: loss and counted tokens are added to the step state, and in Mode::train the gradient of
+  // the head (weights included) is made at once, so that logits never outlive the call.
   void forward(LayerContext& context, Mode mode, int slot, const MicroBatch& batch,
                TensorView output, ChunkObserver* observer);
   // `d_output` [rows, hidden]: gradient of the summed loss by the output; overwritten. Empty on the
-  // last virtual stage. Returns the gradient by the input, [rows, hidden], in d_output's memory (or in
-  // the slot's on the last stage); empty on the first virtual stage.
+  // last virtual stage. Returns the gradient by the input, [rows, hidden], in d_output's memory (or
+  // in the slot's on the last stage); empty on the first virtual stage.
   TensorView backward(LayerContext& context, int slot, const MicroBatch& batch, TensorView d_output,
                       ChunkObserver* observer);
   LayerRange layers() const;

@@ -23,18 +23,19 @@ struct RopeScaling {
 struct ModelShape {
   Family family = Family::gpt2;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_size = 0, ffn = 0, vocab = 0;
-  int64_t max_sequence = 0;     // length of the learned position table (gpt2) and of a training sequence
+  int64_t max_sequence =
+      0;  // length of the learned position table (gpt2) and of a training sequence
   bool tied = true;
-  bool bias = true;             // on linears and, for layer norm, on norms
-  bool gated = false;           // SwiGLU; else GELU
+  bool bias = true;               // on linears and, for layer norm, on norms
+  bool gated = false;             // SwiGLU; else GELU
   bool learned_positions = true;  // else RoPE
-  bool layer_norm = true;       // else RMSNorm
+  bool layer_norm = true;         // else RMSNorm
   float norm_epsilon = 1e-5f;
   double rope_base = 10000;
   RopeScaling rope_scaling;
   float dropout = 0;
   double init_std = 0.02;
-  DType compute = DType::f32;   // type of weights and activations
+  DType compute = DType::f32;  // type of weights and activations
 
   int64_t query_width() const { return heads * head_size; }
   int64_t kv_width() const { return kv_heads * head_size; }
@@ -42,15 +43,16 @@ struct ModelShape {
   int64_t parameters() const;
   // Parameters in matrix products: the head counts also when tied, the input table does not.
   int64_t product_parameters() const;
-  // Forward and backward, causal attention at half: 6 * product_parameters + 6 * layers * width * T.
+  // Forward and backward, causal attention at half: 6 * product_parameters + 6 * layers * width *
+  // T.
   int64_t flops_per_token(int64_t sequence) const;
   // The convention with the full attention square.
   int64_t flops_per_token_full(int64_t sequence) const;
 };
 
 // Which layers a pipeline rank holds: one range [first, last) per chunk (virtual stage). Chunk c of
-// stage s is virtual stage c * pp + s. Layers that do not divide go to the earlier virtual stages but
-// the first and last give way (they also hold embedding and head).
+// stage s is virtual stage c * pp + s. Layers that do not divide go to the earlier virtual stages
+// but the first and last give way (they also hold embedding and head).
 struct LayerRange {
   int64_t first = 0, last = 0;
   int64_t count() const { return last - first; }

@@ -11,14 +11,14 @@ namespace trireme {
 
 class ParameterStore {
  public:
-  // Takes values (compute type) and gradients (f32) from the arena; a dry arena only counts. The table
-  // must outlive the store.
+  // Takes values (compute type) and gradients (f32) from the arena; a dry arena only counts. The
+  // table must outlive the store.
   ParameterStore(const ParameterTable& table, DType compute, Arena& arena);
 
   const ParameterTable& table() const { return *table_; }
   DType compute() const { return compute_; }
-  TensorView value(int entry) const;      // local shape, compute type
-  TensorView gradient(int entry) const;   // local shape, f32
+  TensorView value(int entry) const;     // local shape, compute type
+  TensorView gradient(int entry) const;  // local shape, f32
   // `count` packed neighbours as one matrix [sum of rows, row elements].
   TensorView packed_value(int first_entry, int count) const;
   TensorView packed_gradient(int first_entry, int count) const;

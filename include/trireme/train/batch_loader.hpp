@@ -1,0 +1,56 @@
+// Reads the samples of a step on the host and brings them to the device. Only the first stage reads
+// inputs, only the last one targets; the ranks between read nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "trireme/data/batch_walk.hpp"
+#include "trireme/data/targets.hpp"
+#include "trireme/data/token_source.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/parallel/pipeline.hpp"
+#include "trireme/train/rank_plan.hpp"
+
+namespace trireme {
+
+class BatchLoader {
+ public:
+  // `memory` outlives the loader. Takes pinned host memory for two steps, so that the next one is
+  // read while the device works on this one.
+  BatchLoader(const RankPlan& plan, const BatchMemory& memory, const TargetOptions& options,
+              Stream& stream);
+
+  bool reads() const { return plan_.first_stage() || plan_.last_stage(); }
+  // Reads the micro-batches of this dp rank in the global batch that starts at sample `consumed` of
+  // `source` into host memory; nothing where they were read last. Samples from `end` on do not
+  // count (mask 0): they fill the last batch of an evaluation. `source` may be null where `reads()`
+  // is false. Local. Throws what the source throws.
+  void prepare(const TokenSource* source, const BatchWalk& walk, int64_t consumed, int64_t end);
+  // What was prepared last, to the device. The work of the upload before the last one must be done.
+  StepBatch upload(Stream& stream);
+
+ private:
+  struct Host {
+    Buffer memory;  // inputs, targets, mask: [micro-batches, tokens] each
+    std::span<int32_t> inputs, targets;
+    std::span<float> mask;
+  };
+  struct Prepared {
+    const TokenSource* source = nullptr;
+    int64_t consumed = -1, end = -1, micro_batches = 0;
+    bool operator==(const Prepared&) const = default;
+  };
+  void read(const TokenSource& source, const BatchWalk& walk, const Prepared& what);
+  RankPlan plan_;
+  BatchMemory memory_;
+  TargetOptions options_;
+  std::array<Host, 2> host_;
+  size_t next_ = 0;  // of host_: read into
+  Prepared prepared_;
+  BatchWalk walk_;
+};
+
+}  // namespace trireme

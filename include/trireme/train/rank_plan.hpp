@@ -1,0 +1,66 @@
+// What one rank builds, and the memory of it: a pure function of settings, grid and coordinate.
+//
+// `trireme plan` builds it on a dry arena for any rank of any grid; a run builds it twice, dry to
+// size its arena and then for real, and asserts that both agree to the byte.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trireme/config/settings.hpp"
+#include "trireme/model/chunk.hpp"
+#include "trireme/parallel/distributed_adamw.hpp"
+#include "trireme/parallel/pipeline.hpp"
+#include "trireme/parallel/schedule.hpp"
+#include "trireme/parallel/shard_layout.hpp"
+
+namespace trireme {
+
+struct RankPlan {
+  ModelShape model;
+  GridShape grid;
+  GridCoord here;
+  ChunkOptions chunk;
+  PipelineShape pipeline;          // with the micro-batches of the final global batch
+  std::vector<LayerRange> layers;  // by chunk
+  BufferCounts buffers;            // enough for every batch size of the run and for evaluation
+  int64_t bucket_elements = 0;
+  int zero = 1;
+  bool first_stage() const { return here.pp == 0; }
+  bool last_stage() const { return here.pp == grid.pp - 1; }
+};
+// Throws Error(bad_config) for layouts that the model does not fit.
+RankPlan rank_plan(const Settings& settings, const GridShape& grid, const GridCoord& here);
+
+// Device memory of the tokens of a step: [micro-batches, tokens].
+struct BatchMemory {
+  BatchMemory(const RankPlan& plan, Arena& arena);
+  TensorView tokens;     // i32; first stage
+  TensorView targets;    // i32; last stage
+  TensorView mask;       // f32; last stage
+  TensorView positions;  // [tokens] i32
+};
+
+// Everything of a rank that takes memory and needs no communication to be built. Not movable: the
+// parts refer to each other.
+class RankMemory {
+ public:
+  RankMemory(const RankPlan& plan, Arena& arena);
+  RankMemory(const RankMemory&) = delete;
+  RankMemory& operator=(const RankMemory&) = delete;
+
+  ParameterTable table;
+  ShardLayout layout;
+  ParameterStore store;
+  OptimizerMemory optimizer;
+  ChunkScratch scratch;
+  std::vector<Chunk> chunks;
+  PipelineMemory pipeline;
+  BatchMemory batch;
+  StepState* state;  // device memory; null on a dry arena
+};
+
+// Bytes by purpose of the rank at `plan.here`.
+std::vector<ArenaLine> planned_memory(const RankPlan& plan);
+
+}  // namespace trireme
