@@ -1,3 +1,4 @@
+// The checks of BatchWalk; its arithmetic is in the header.
 #include "trireme/data/batch_walk.hpp"
 
 #include "trireme/base/error.hpp"

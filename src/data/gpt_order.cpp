@@ -1,3 +1,5 @@
+// Builds the document, sample and shuffle indices of Megatron's GPTDataset. Of the sample index
+// every 16th entry is kept; the rest are walked to when asked for.
 #include "trireme/data/gpt_order.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Reads and checks the header of an .idx file. Nothing is allocated by a count before it is known
+// to fit the file.
 #include "data/index_format.hpp"
 
 #include <array>

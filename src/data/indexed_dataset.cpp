@@ -1,9 +1,12 @@
+// Opens, checks and reads Megatron datasets. The whole index is checked once, so that reads need
+// only their own bounds and the ids' range.
 #include "trireme/data/indexed_dataset.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 
 #include "data/index_format.hpp"
 #include "data/posix_file.hpp"
@@ -90,6 +93,11 @@ TokenType token_type_for(int64_t vocab) {
   return vocab < 65500 ? TokenType::u16 : TokenType::i32;
 }
 
+std::string dataset_prefix(std::string path) {
+  if (path.ends_with(".bin") || path.ends_with(".idx")) path.resize(path.size() - 4);
+  return path;
+}
+
 IndexedDataset::IndexedDataset(std::string prefix, int64_t vocab)
     : prefix_(std::move(prefix)),
       limit_(vocab > 0 ? std::min<int64_t>(vocab, int64_t{1} << 31) : int64_t{1} << 31) {
@@ -100,6 +108,11 @@ IndexedDataset::IndexedDataset(std::string prefix, int64_t vocab)
 IndexedDataset::~IndexedDataset() = default;
 
 void IndexedDataset::read_index() {
+  require(!prefix_.empty(), ExitCode::bad_config, "no dataset: name the prefix of .bin and .idx");
+  const bool whole_name = dataset_prefix(prefix_) != prefix_;
+  require(!whole_name || std::filesystem::exists(prefix_ + ".idx"), ExitCode::no_input,
+          "{}.idx: not there; a dataset is named without the ending: {}", prefix_,
+          dataset_prefix(prefix_));
   const InputFile idx(prefix_ + ".idx");
   const IndexHeader header = read_index_header(idx);
   type_ = header.type;

@@ -1,3 +1,4 @@
+// Writes .bin as tokens come and .idx at the end; merges datasets.
 #include "trireme/data/indexed_writer.hpp"
 
 #include <algorithm>

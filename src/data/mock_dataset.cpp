@@ -1,3 +1,4 @@
+// Mock sequences are computed when they are read.
 #include "trireme/data/mock_dataset.hpp"
 
 #include "trireme/base/error.hpp"

@@ -1,3 +1,4 @@
+// MT19937 intervals, SeedSequence and PCG64 as NumPy defines them.
 #include "trireme/data/numpy_random.hpp"
 
 namespace trireme {

@@ -1,3 +1,4 @@
+// POSIX reads and writes that retry when interrupted and say what went wrong, where.
 #include "data/posix_file.hpp"
 
 #include <fcntl.h>
@@ -32,7 +33,8 @@ void write_all(int descriptor, const std::string& path, int64_t offset,
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe without a writer must not hang here; it is refused below.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   require(descriptor_ >= 0, ExitCode::no_input, "{}: cannot open it: {}", path_,
           std::strerror(errno));
   struct stat status {};

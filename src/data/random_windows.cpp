@@ -1,3 +1,4 @@
+// Window starts by multiply-and-reject on Philox words.
 #include "trireme/data/random_windows.hpp"
 
 #include "trireme/base/error.hpp"

@@ -1,3 +1,4 @@
+// Prefix sums in blocks of 64 sequences, and reading over sequence borders.
 #include "trireme/data/sequence_store.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Split strings to fractions to ranges, in the order of operations that Megatron uses.
 #include "trireme/data/split.hpp"
 
 #include <charconv>

@@ -1,3 +1,4 @@
+// Inputs, labels and mask in one pass over a sample.
 #include "trireme/data/targets.hpp"
 
 #include "trireme/base/error.hpp"

@@ -1,3 +1,5 @@
+// The two kinds of source (Megatron's order, random windows) over the two kinds of store (files,
+// mock).
 #include "trireme/data/token_source.hpp"
 
 #include "trireme/base/error.hpp"

@@ -1,3 +1,4 @@
+// Streams text files through a tokenizer into a dataset, cutting documents at mark lines.
 #include "trireme/data/tokenize_text.hpp"
 
 #include <algorithm>
@@ -75,7 +76,7 @@ class FileCutter {
       inside_line_ = false;
     }
     if (inside_line_ || text.size() - line > mark_->size() + 1) {
-      inside_line_ = inside_line_ || line < text.size();
+      inside_line_ = true;
       line = text.size();
     }
     sink_.add(text.substr(begin, line - begin));

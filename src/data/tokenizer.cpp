@@ -1,3 +1,4 @@
+// The tokenizers that need no files of their own.
 #include "trireme/data/tokenizer.hpp"
 
 #include "trireme/base/error.hpp"

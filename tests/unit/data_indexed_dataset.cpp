@@ -130,6 +130,42 @@ TEST_F(GoldenDataset, MissingFilesAreNoInput) {
   expect_error(ExitCode::no_input, {"not a regular file"}, [&] { IndexedDataset d(prefix_); });
 }
 
+TEST_F(GoldenDataset, PrefixesAreNamedWithoutTheEnding) {
+  expect_error(ExitCode::no_input, {"named without the ending: " + prefix_},
+               [&] { IndexedDataset d(prefix_ + ".bin"); });
+  EXPECT_EQ(dataset_prefix("a/b.idx"), "a/b");
+  EXPECT_EQ(dataset_prefix("a/b"), "a/b");
+  expect_error(ExitCode::bad_config, {"prefix"}, [&] { IndexedDataset d(""); });
+}
+
+TEST_F(GoldenDataset, APipeIsRefusedAtOnce) {
+  std::filesystem::remove(prefix_ + ".idx");
+  ASSERT_EQ(::mkfifo((prefix_ + ".idx").c_str(), 0600), 0);
+  expect_error(ExitCode::no_input, {"not a regular file"}, [&] { IndexedDataset d(prefix_); });
+}
+
+// Whatever one flipped bit or byte does to the index, the answer is an error that names a file, or
+// a set whose tokens can all be read.
+TEST_F(GoldenDataset, FlippedBytesNeverGetThrough) {
+  int refused = 0, opened = 0;
+  for (size_t place = 0; place < kGoldenIdx.size(); ++place)
+    for (int flip : {1, 2, 4, 8, 16, 32, 64, 128, 255}) {
+      std::string idx = kGoldenIdx;
+      idx[place] = static_cast<char>(idx[place] ^ flip);
+      write_file(prefix_ + ".idx", idx);
+      try {
+        verify_dataset(prefix_, 60000);
+        ++opened;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::bad_data);
+        EXPECT_NE(std::string(error.what()).find(prefix_), std::string::npos) << error.what();
+        ++refused;
+      }
+    }
+  EXPECT_GT(refused, 800);
+  EXPECT_EQ(refused + opened, 94 * 9);
+}
+
 TEST_F(GoldenDataset, BinThatShrinksLaterIsANamedError) {
   const IndexedDataset dataset(prefix_);
   std::filesystem::resize_file(prefix_ + ".bin", 9);

@@ -229,6 +229,29 @@ TEST_F(CrossEntropyTest, CountsIntoTheState) {
   EXPECT_EQ(state.sums[1], 12);
 }
 
+// A column of padding is nobody's target, even where its number would fit.
+TEST_F(CrossEntropyTest, PaddingIsNoTarget) {
+  HostTensor logits({kRows, 64}, std::vector<float>(kN * 64, 2.0f));
+  HostTensor targets({kRows}, std::vector<int32_t>{62, 61, 63, 60, 0, -1, 64});
+  HostTensor row_max({kRows}, DType::f32);
+  HostTensor sums({2, kRows}, DType::f32);
+  HostTensor loss({kRows}, DType::f32);
+  const CrossEntropy call{.logits = logits.view(),
+                          .valid = kVocabulary,
+                          .targets = targets.view(),
+                          .mask = mask_.view(),
+                          .row_max = row_max.view(),
+                          .sums = sums.view(),
+                          .loss = loss.view(),
+                          .count = false};
+  cross_entropy_max(device_.compute(), call);
+  cross_entropy_sums(device_.compute(), call);
+  const std::vector<float> target_logits(sums.f32().begin() + kRows, sums.f32().end());
+  EXPECT_EQ(target_logits, (std::vector<float>{0, 0, 0, 2, 2, 0, 0}));
+  cross_entropy_finish(device_.compute(), call);
+  for (size_t c = 0; c < 64; ++c) EXPECT_EQ(logits.f32()[c] < 0, false) << c;
+}
+
 TEST_F(CrossEntropyTest, WrongCallsAreRefused) {
   HostTensor logits({kRows, kVocabulary}, random_values(kN * kV, 5));
   HostTensor row_max({kRows}, DType::f32);

@@ -268,6 +268,39 @@ TEST_P(NormGradient, DoesNotDependOnTheThreads) {
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
 }
 
+TEST_P(NormGradient, SumsOverManyRows) {
+  const int64_t rows = 403;
+  const size_t width = 67;
+  HostTensor x({rows, 67}, random_values(403 * width, 51));
+  HostTensor d({rows, 67}, random_values(403 * width, 52));
+  HostTensor ones({67}, std::vector<float>(width, 1.0f));
+  HostTensor xhat({rows, 67}, DType::f32);
+  HostTensor d_x = HostTensor::zeros({rows, 67});
+  HostTensor d_gain = HostTensor::zeros({67});
+  HostTensor d_bias = HostTensor::zeros({67});
+  norm_forward(device_.compute(), {.kind = GetParam(),
+                                   .residual_in = x.view(),
+                                   .gain = ones.view(),
+                                   .normalized = xhat.view()});
+  norm_backward(device_.compute(), {.kind = GetParam(),
+                                    .x = x.view(),
+                                    .gain = ones.view(),
+                                    .d_normalized = d.view(),
+                                    .d_residual = d_x.view(),
+                                    .d_gain = d_gain.view(),
+                                    .d_bias = d_bias.view()});
+  for (size_t i = 0; i < width; ++i) {
+    double gain_sum = 0;
+    double bias_sum = 0;
+    for (size_t at = i; at < 403 * width; at += width) {
+      gain_sum += static_cast<double>(d.f32()[at]) * static_cast<double>(xhat.f32()[at]);
+      bias_sum += d.f32()[at];
+    }
+    ASSERT_NEAR(d_gain.f32()[i], gain_sum, 2e-5) << i;
+    ASSERT_NEAR(d_bias.f32()[i], bias_sum, 2e-5) << i;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, NormGradient,
                          testing::Values(NormKind::layer_norm, NormKind::rms_norm));
 

@@ -2,7 +2,11 @@
 // functions they stand on.
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <limits>
+
 #include "ops/cpu/fast_math.hpp"
+#include "ops/cpu/storage.hpp"
 #include "support/finite_difference.hpp"
 #include "support/host_tensor.hpp"
 #include "trireme/ops/ops.hpp"
@@ -61,6 +65,25 @@ TEST(Gelu, GoldenValues) {
   EXPECT_EQ(gelu(-20.0f), 0.0f);
   EXPECT_EQ(gelu_slope(0.0f), 0.5f);
   EXPECT_TRUE(std::isnan(gelu(kNan)));
+}
+
+TEST(Gelu, SlopeMatchesReference) {
+  for (int i = -8000; i <= 8000; ++i) {
+    const double x = 0.001 * i;
+    const double inner = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
+    const double slope = 0.5 * (1 + inner) + 0.5 * x * (1 - inner * inner) * std::sqrt(2 / M_PI) *
+                                                 (1 + 3 * 0.044715 * x * x);
+    ASSERT_NEAR(gelu_slope(static_cast<float>(x)), slope, 1e-6) << x;
+  }
+}
+
+// The kernels' rounding has no branch; it is that of `to_bf16`, NaN included.
+TEST(Storage, RoundsAsToBf16) {
+  for (uint64_t high = 0; high < 0x10000; ++high)
+    for (const uint32_t low : {0x0000u, 0x0001u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const float value = std::bit_cast<float>(static_cast<uint32_t>(high << 16) | low);
+      ASSERT_EQ(Bf16::store(value), to_bf16(value)) << high << " " << low;
+    }
 }
 
 class Pointwise : public testing::Test {

@@ -30,6 +30,9 @@ int64_t largest_token(TokenType type);  // no more than 2^31 - 1: ids are 32-bit
 // Megatron's rule: u16 below a vocabulary of 65,500, else i32.
 TokenType token_type_for(int64_t vocab);
 
+// A dataset's prefix from the name of either of its files, or from the prefix itself.
+std::string dataset_prefix(std::string path);
+
 class IndexedDataset : public SequenceStore {
  public:
   // Opens PREFIX.idx and PREFIX.bin and checks the whole index (20 bytes a sequence are read, 4.1
