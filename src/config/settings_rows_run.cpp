@@ -1,0 +1,246 @@
+// Rows of [run], [optimizer], [schedule], [data], [checkpoint], [log] and [fault].
+#include "config/settings_rows.hpp"
+
+namespace trireme {
+
+std::vector<Setting> run_rows() {
+  const FieldOf of(&Settings::run);
+  return {
+      {.name = "run.directory",
+       .field = of(&RunSettings::directory),
+       .derived = "runs/ and the name of the deck",
+       .effect = SettingEffect::layout,
+       .help =
+           "Where the resolved deck, metrics.jsonl and checkpoints go; a run resumes from here."},
+      {.name = "run.steps",
+       .field = of(&RunSettings::steps),
+       .unit = "steps",
+       .range = {0, kMostSteps},
+       .required = true,
+       .effect = SettingEffect::layout,
+       .help = "Updates of the whole run, those before a resume included."},
+      {.name = "run.seed",
+       .field = of(&RunSettings::seed),
+       .range = {0, 9007199254740991},
+       .help = "Address of initial weights, dropout and the order of data."},
+      {.name = "run.evaluate_every",
+       .field = of(&RunSettings::evaluate_every),
+       .unit = "steps",
+       .range = {0, kMostSteps},
+       .derived = "never",
+       .effect = SettingEffect::layout,
+       .help = "Validation loss after every so many steps and after the last. Training is not "
+               "disturbed."},
+      {.name = "run.evaluate_batches",
+       .field = of(&RunSettings::evaluate_batches),
+       .unit = "global batches",
+       .range = {1, kMostSteps},
+       .effect = SettingEffect::layout,
+       .help = "Validation batches of each evaluation, the same ones every time."},
+  };
+}
+
+std::vector<Setting> optimizer_rows() {
+  const FieldOf of(&Settings::optimizer);
+  return {
+      {.name = "optimizer.learning_rate",
+       .field = of(&OptimizerSettings::learning_rate),
+       .range = {0, 1000},
+       .help = "Largest learning rate of the schedule (AdamW)."},
+      {.name = "optimizer.weight_decay",
+       .field = of(&OptimizerSettings::weight_decay),
+       .range = {0, 1000},
+       .help = "Decoupled, on matrices and tables only: not on biases and gains."},
+      {.name = "optimizer.beta1",
+       .field = of(&OptimizerSettings::beta1),
+       .range = {.low = 0, .high = 1, .open_high = true},
+       .help = "Decay of the first moment."},
+      {.name = "optimizer.beta2",
+       .field = of(&OptimizerSettings::beta2),
+       .range = {.low = 0, .high = 1, .open_high = true},
+       .help = "Decay of the second moment."},
+      {.name = "optimizer.epsilon",
+       .field = of(&OptimizerSettings::epsilon),
+       .range = {.low = 0, .high = 1, .open_low = true},
+       .help = "Added to the root of the second moment."},
+      {.name = "optimizer.clip",
+       .field = of(&OptimizerSettings::clip),
+       .range = {0, 1e30},
+       .help = "Gradients are scaled down to this norm over all parameters; 0: off."},
+      {.name = "optimizer.zero",
+       .field = of(&OptimizerSettings::zero),
+       .range = {0, 1},
+       .effect = SettingEffect::layout,
+       .help = "1: master weights and moments are split over dp (ZeRO-1). 0: each rank has them "
+               "whole."},
+      {.name = "optimizer.bucket",
+       .field = of(&OptimizerSettings::bucket),
+       .unit = "elements",
+       .range = {1, 1099511627776},
+       .effect = SettingEffect::layout,
+       .help =
+           "Gradients are reduced in pieces of at least so many elements, whole layers at a time."},
+  };
+}
+
+std::vector<Setting> schedule_rows() {
+  const FieldOf of(&Settings::schedule);
+  return {
+      {.name = "schedule.kind",
+       .field = of(&ScheduleSettings::kind),
+       .choices = {"constant", "linear", "cosine", "wsd", "inverse_square_root"},
+       .help = "Learning rate after the warm-up. wsd: constant, then down over wsd_decay."},
+      {.name = "schedule.warmup",
+       .field = of(&ScheduleSettings::warmup),
+       .unit = "steps of batch.global",
+       .range = {0, kMostSteps},
+       .help = "Linear rise. The first update uses the rate `initial`, so from 0 it moves nothing, "
+               "as in "
+               "Megatron-LM."},
+      {.name = "schedule.decay",
+       .field = of(&ScheduleSettings::decay),
+       .unit = "steps of batch.global",
+       .range = {0, kMostSteps},
+       .derived = "the length of the run",
+       .help =
+           "Where the rate reaches `minimum`, counted from the start; constant from there. A run "
+           "that is resumed with more steps keeps the length recorded unless this key is given. "
+           "Counted in sequences, so a ramp of the batch does not bend the curve."},
+      {.name = "schedule.minimum",
+       .field = of(&ScheduleSettings::minimum),
+       .range = {0, 1000},
+       .help = "Lowest learning rate after the warm-up."},
+      {.name = "schedule.initial",
+       .field = of(&ScheduleSettings::initial),
+       .range = {0, 1000},
+       .help = "Learning rate at the start of the warm-up."},
+      {.name = "schedule.wsd_decay",
+       .field = of(&ScheduleSettings::wsd_decay),
+       .unit = "steps of batch.global",
+       .range = {0, kMostSteps},
+       .help = "Length of the last phase of wsd; it ends at `decay`."},
+      {.name = "schedule.wsd_kind",
+       .field = of(&ScheduleSettings::wsd_kind),
+       .choices = {"linear", "cosine", "exponential", "minus_sqrt"},
+       .help = "Shape of the last phase of wsd."},
+  };
+}
+
+std::vector<Setting> data_rows() {
+  const FieldOf of(&Settings::data);
+  return {
+      {.name = "data.kind",
+       .field = of(&DataSettings::kind),
+       .choices = {"mock", "indexed"},
+       .help =
+           "mock: generated tokens, as Megatron-LM's --mock-data. indexed: a .bin/.idx pair, as "
+           "Megatron-LM or `trireme tokenize` write it."},
+      {.name = "data.path",
+       .field = of(&DataSettings::path),
+       .help = "Path of the pair without .bin and .idx."},
+      {.name = "data.split",
+       .field = of(&DataSettings::split),
+       .help = "Weights of training, validation and test part, as 969,30,1 or 0.9,0.1."},
+      {.name = "data.order",
+       .field = of(&DataSettings::order),
+       .choices = {"megatron", "random"},
+       .help =
+           "megatron: Megatron-LM's shuffled documents, parts cut by documents. random: windows at "
+           "uniform random positions, parts cut by token position."},
+      {.name = "data.eod",
+       .field = of(&DataSettings::eod),
+       .unit = "token id",
+       .range = {-1, 2147483646},
+       .derived = "none",
+       .help = "Token that ends a document; 256 for the bytes tokenizer."},
+      {.name = "data.eod_mask_loss",
+       .field = of(&DataSettings::eod_mask_loss),
+       .help = "Leaves the loss at positions that hold data.eod out."},
+  };
+}
+
+std::vector<Setting> checkpoint_rows() {
+  const FieldOf of(&Settings::checkpoint);
+  constexpr auto kLayout = SettingEffect::layout;
+  return {
+      {.name = "checkpoint.every",
+       .field = of(&CheckpointSettings::every),
+       .unit = "steps",
+       .range = {0, kMostSteps},
+       .derived = "only after the last step",
+       .effect = kLayout,
+       .help = "A checkpoint after every so many steps and after the last."},
+      {.name = "checkpoint.keep",
+       .field = of(&CheckpointSettings::keep),
+       .unit = "files",
+       .range = {0, 1000000},
+       .effect = kLayout,
+       .help = "Older ones are removed once a newer one is safe; 0 keeps all."},
+      {.name = "checkpoint.load",
+       .field = of(&CheckpointSettings::load),
+       .effect = kLayout,
+       .help = "Start from this file. A checkpoint in the run directory goes first."},
+      {.name = "checkpoint.load_optimizer",
+       .field = of(&CheckpointSettings::load_optimizer),
+       .effect = kLayout,
+       .help = "With load: take moments, step and consumed samples too. false: weights only, from "
+               "step 0."},
+  };
+}
+
+std::vector<Setting> log_rows() {
+  const FieldOf of(&Settings::log);
+  constexpr auto kLayout = SettingEffect::layout;
+  return {
+      {.name = "log.level",
+       .field = of(&LogSettings::level),
+       .choices = {"error", "warning", "info", "debug"},
+       .effect = kLayout,
+       .help = "Least important lines that are printed."},
+      {.name = "log.every",
+       .field = of(&LogSettings::every),
+       .unit = "steps",
+       .range = {1, kMostSteps},
+       .effect = kLayout,
+       .help = "A status line every so many steps. metrics.jsonl has every step."},
+      {.name = "log.gradients_at",
+       .field = of(&LogSettings::gradients_at),
+       .unit = "step",
+       .range = {0, kMostSteps},
+       .derived = "never",
+       .effect = kLayout,
+       .help = "Writes the whole gradients of this step (from 1) to the run directory, to compare "
+               "layouts."},
+  };
+}
+
+std::vector<Setting> fault_rows() {
+  const FieldOf of(&Settings::fault);
+  constexpr auto kLayout = SettingEffect::layout;
+  return {
+      {.name = "fault.deadline",
+       .field = of(&FaultSettings::deadline),
+       .unit = "seconds",
+       .range = {0, 1e7},
+       .derived = "off",
+       .effect = kLayout,
+       .help = "A step that takes longer ends the job with exit code 76."},
+      {.name = "fault.check_replicas",
+       .field = of(&FaultSettings::check_replicas),
+       .unit = "steps",
+       .range = {0, kMostSteps},
+       .derived = "never",
+       .effect = kLayout,
+       .help = "Compares values that several ranks must hold alike; a difference ends the job with "
+               "70."},
+      {.name = "fault.skip_limit",
+       .field = of(&FaultSettings::skip_limit),
+       .unit = "steps",
+       .range = {1, kMostSteps},
+       .effect = kLayout,
+       .help = "A step with a non-finite loss or gradient is skipped; so many in a row end the job "
+               "with 70."},
+  };
+}
+
+}  // namespace trireme
