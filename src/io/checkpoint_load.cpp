@@ -1,0 +1,185 @@
+// Loading: agree that the file is whole and of this model, then every rank reads its slices.
+#include <algorithm>
+#include <map>
+
+#include "io/failure.hpp"
+#include "io/host_window.hpp"
+#include "io/scan_sums.hpp"
+#include "io/slice_geometry.hpp"
+#include "trireme/io/checkpoint.hpp"
+
+namespace trireme {
+namespace {
+
+constexpr int kShown = 10;
+
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16;
+}
+
+void convert(DType from, std::span<const std::byte> source, std::span<std::byte> target) {
+  if (from == DType::bf16) {
+    const auto* in = reinterpret_cast<const uint16_t*>(source.data());
+    auto* out = reinterpret_cast<float*>(target.data());
+    for (size_t i = 0; i < target.size() / sizeof(float); ++i) out[i] = from_bf16(in[i]);
+  } else {
+    const auto* in = reinterpret_cast<const float*>(source.data());
+    auto* out = reinterpret_cast<uint16_t*>(target.data());
+    for (size_t i = 0; i < target.size() / sizeof(uint16_t); ++i) out[i] = to_bf16(in[i]);
+  }
+}
+
+std::string group_of(const std::string& name) {
+  return name.substr(0, name.find('/'));
+}
+
+// A list in words, cut at kShown.
+class Complaints {
+ public:
+  void add(const std::string& text) {
+    if (++count_ <= kShown) text_ += (text_.empty() ? "" : "; ") + text;
+  }
+  void throw_any(const CheckpointFile& file) const {
+    require(count_ == 0, ExitCode::bad_config, "{} is of another model: {}{}", file.path().string(),
+            text_, count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "");
+  }
+
+ private:
+  int count_ = 0;
+  std::string text_;
+};
+
+// Every slice must find its tensor.
+void check_slices(const CheckpointFile& file, std::span<const GlobalSlice> slices) {
+  Complaints complaints;
+  for (const GlobalSlice& slice : slices) {
+    const io::RunWalk inside(slice.whole, slice.origin, slice.local.shape, slice.name);
+    const StoredTensor* stored = file.find(slice.name);
+    if (stored == nullptr)
+      complaints.add(fmt::format("it has no {} {}", slice.name, slice.whole.text()));
+    else if (!(stored->whole == slice.whole))
+      complaints.add(fmt::format("{} is {} in it, {} here", slice.name, stored->whole.text(),
+                                 slice.whole.text()));
+    else if (stored->dtype != slice.local.dtype &&
+             !(is_float(stored->dtype) && is_float(slice.local.dtype)))
+      complaints.add(fmt::format("{} is {} in it, {} here", slice.name, name_of(stored->dtype),
+                                 name_of(slice.local.dtype)));
+  }
+  complaints.throw_any(file);
+}
+
+// Every tensor of a group that is asked for must be asked for by some rank. Collective.
+void check_nothing_left(const Communicator& world, const CheckpointFile& file,
+                        std::span<const GlobalSlice> slices) {
+  const std::vector<StoredTensor>& stored = file.tensors();
+  std::vector<uint64_t> asked(stored.size(), 0);
+  for (const GlobalSlice& slice : slices)
+    asked[static_cast<size_t>(file.find(slice.name) - stored.data())] = 1;
+  world.sum_each(asked);
+  std::map<std::string, bool> wanted;
+  for (size_t i = 0; i < stored.size(); ++i)
+    if (asked[i] != 0) wanted[group_of(stored[i].name)] = true;
+  Complaints complaints;
+  for (size_t i = 0; i < stored.size(); ++i)
+    if (asked[i] == 0 && wanted.contains(group_of(stored[i].name)))
+      complaints.add(fmt::format("it holds {} {}, which this model does not have", stored[i].name,
+                                 stored[i].whole.text()));
+  complaints.throw_any(file);
+}
+
+class SliceReader {
+ public:
+  SliceReader(const CheckpointFile& file, const CheckpointContext& context, SliceMemory memory)
+      : file_(file), window_(context.stream, memory) {}
+
+  void read(const GlobalSlice& slice) {
+    const StoredTensor& stored = *file_.find(slice.name);
+    const io::RunWalk walk(slice.whole, slice.origin, slice.local.shape, slice.name);
+    const auto widest =
+        static_cast<int64_t>(std::max(size_of(stored.dtype), size_of(slice.local.dtype)));
+    const int64_t step = io::HostWindow::kBytes / widest;
+    for (int64_t i = 0; i < walk.runs(); ++i) {
+      const io::Run run = walk.run(i);
+      for (int64_t at = 0; at < run.count; at += step)
+        read_part(slice, stored,
+                  {run.whole_index + at, run.local_index + at, std::min(step, run.count - at)});
+    }
+  }
+
+ private:
+  void read_part(const GlobalSlice& slice, const StoredTensor& stored, const io::Run& part) {
+    const std::span<std::byte> target = window_.to_fill(slice.local, part.local_index, part.count);
+    if (stored.dtype == slice.local.dtype) {
+      file_.read(stored, part.whole_index, target);
+    } else {
+      converted_.resize(static_cast<size_t>(part.count) * size_of(stored.dtype));
+      file_.read(stored, part.whole_index, converted_);
+      convert(stored.dtype, converted_, target);
+    }
+    window_.filled(slice.local, part.local_index, part.count);
+  }
+
+  const CheckpointFile& file_;
+  io::HostWindow window_;
+  std::vector<std::byte> converted_;  // in the stored type
+};
+
+// Collective. Opens the file on every rank and makes sure that they all see the same one.
+std::optional<io::Failure> open_together(const Communicator& world,
+                                         const std::filesystem::path& path,
+                                         std::optional<CheckpointFile>& file) {
+  auto failure = io::first_failure(world, io::attempt([&] { file.emplace(path); }));
+  if (failure) return failure;
+  const auto mine = static_cast<int64_t>(file->fingerprint());
+  if (world.min(mine) == world.max(mine)) return std::nullopt;
+  return io::Failure{ExitCode::no_input,
+                     path.string() + " is not the same file on every host: use a shared directory"};
+}
+
+// Collective over ranks that have all opened the file.
+std::string fault_of(const Communicator& world, const CheckpointFile& file,
+                     std::optional<io::Failure>& failure) {
+  std::vector<ElementScan> scans(file.tensors().size() + 1);
+  failure = io::first_failure(
+      world, io::attempt([&] { scans = file.scan_share(world.rank(), world.size()); }));
+  if (failure) return failure->text;
+  io::sum_scans(world, scans);
+  return file.judge(scans).fault();
+}
+
+}  // namespace
+
+std::string fault_of_checkpoint(const CheckpointContext& context,
+                                const std::filesystem::path& path) {
+  std::optional<CheckpointFile> file;
+  auto failure = open_together(context.world, path, file);
+  if (failure) return failure->text;
+  return fault_of(context.world, *file, failure);
+}
+
+void load_checkpoint(const CheckpointContext& context, const std::filesystem::path& path,
+                     std::span<const GlobalSlice> slices, Trust trust, SliceMemory memory) {
+  const Communicator& world = context.world;
+  std::vector<GlobalSlice> mine;
+  for (const GlobalSlice& slice : slices)
+    if (!slice.local.empty()) mine.push_back(slice);
+  std::optional<CheckpointFile> file;
+  if (const auto failure = open_together(world, path, file))
+    throw Error(failure->code, failure->text);
+  io::throw_first(world, io::attempt([&] { check_slices(*file, mine); }));
+  check_nothing_left(world, *file, mine);
+  if (trust == Trust::verify) {
+    std::optional<io::Failure> failure;
+    const std::string fault = fault_of(world, *file, failure);
+    if (failure) throw Error(failure->code, failure->text);
+    require(fault.empty(), ExitCode::bad_data, "{}: {}; use an older checkpoint", path.string(),
+            fault);
+  }
+  context.stream.synchronize();
+  io::throw_first(world, io::attempt([&] {
+                    SliceReader reader(*file, context, memory);
+                    for (const GlobalSlice& slice : mine) reader.read(slice);
+                  }));
+}
+
+}  // namespace trireme
