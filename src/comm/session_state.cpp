@@ -2,6 +2,7 @@
 #include "comm/session_state.hpp"
 
 #include <algorithm>
+#include <thread>
 
 #include "comm/mpi_check.hpp"
 
@@ -17,6 +18,10 @@ void check_mpi(int code, std::string_view call, std::source_location where) {
                  fmt::format("{} failed: {} (MPI error {})", call,
                              std::string_view(text, static_cast<size_t>(length)), code),
                  where);
+}
+
+void Patience::pause() {
+  if (++polls_ > 200) std::this_thread::yield();
 }
 
 void SessionState::add(SteppedWork* item) {
@@ -38,7 +43,7 @@ void SessionState::poll() {
 
 void SessionState::complete(std::span<MPI_Request> requests, std::string_view call) {
   int done = 0;
-  while (true) {
+  for (Patience patience;; patience.pause()) {
     check_mpi(
         MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE),
         call);

@@ -21,6 +21,16 @@ class SteppedWork {
   virtual bool advance() = 0;
 };
 
+// Paces a wait: polls at full speed at first, then lets others have the core between polls, since
+// ranks and threads may outnumber the cores.
+class Patience {
+ public:
+  void pause();
+
+ private:
+  int64_t polls_ = 0;
+};
+
 // Thrown by require_all: every rank of a group throws the same one, so that nobody has to ask who
 // knows.
 class AgreedError : public Error {

@@ -25,9 +25,7 @@ Operation::Operation(const Communicator::State& group, std::string_view call)
       plane_(group.data_plane),
       handle_(group.handle),
       message_bytes_(group.limits.message_bytes),
-      what_(fmt::format("{} on {}", call, group.name)) {
-  session_->add(this);
-}
+      what_(fmt::format("{} on {}", call, group.name)) {}
 
 Operation::~Operation() {
   session_->remove(this);
@@ -113,8 +111,12 @@ bool Operation::advance() {
   return true;
 }
 
+void Operation::start() {
+  if (!advance()) session_->add(this);
+}
+
 void Operation::finish() {
-  while (!done_) session_->poll();
+  for (Patience patience; !done_; patience.pause()) session_->poll();
 }
 
 void require_connected(const Communicator::State& group) {
@@ -126,8 +128,9 @@ void launch(Stream& stream, const std::shared_ptr<Operation>& operation,
             std::vector<MemoryRange> ranges) {
   Stream::State& on = stream.state();
   on.finish_conflicting(ranges);
-  if (on.immediate) return operation->finish();
-  if (operation->advance()) return;
+  operation->start();
+  if (on.immediate) operation->finish();
+  if (operation->done()) return;
   on.push({.finish = [operation] { operation->finish(); },
            .test = [operation] { return operation->advance(); },
            .ranges = std::move(ranges)});

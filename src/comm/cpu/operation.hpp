@@ -48,6 +48,9 @@ class Operation : public SteppedWork {
   void receive(std::byte* to, size_t bytes, int peer, int tag);
   void broadcast(std::byte* in_out, size_t bytes, int root);
 
+  // Runs the first step. Before this, nothing else in flight moves the operation on: its memory may
+  // still belong to an earlier one.
+  void start();
   bool advance() override;
   bool done() const { return done_; }
   // Blocks; everything else in flight moves on too.
