@@ -35,6 +35,7 @@ class DeckReader {
     take(line_);
     find_missing();
     deck_.notes = resolve(deck_.settings, deck_.name);
+    note_idle_values();
     check_rules(ranks);
     if (!problems_.empty()) report();
     return std::move(deck_);
@@ -84,6 +85,18 @@ class DeckReader {
       if (!row.required || deck_.given.contains(row.name)) continue;
       failed_.insert(row.name);
       add({deck_.name}, fmt::format("{} is missing: {}", row.name, row.help));
+    }
+  }
+
+  // Values that a user gave and that do nothing; a resolved deck, full of defaults, is quiet.
+  void note_idle_values() {
+    const Settings defaults = default_settings(deck_.settings.model.family);
+    for (const std::string& name : deck_.given) {
+      const Setting& row = *find_setting(name);
+      const std::string value = value_text(row, deck_.settings);
+      if (has_effect(row, deck_.settings) || value == value_text(row, defaults)) continue;
+      deck_.notes.push_back(
+          fmt::format("{} = {} has no effect without {}", name, value, row.only_with));
     }
   }
 

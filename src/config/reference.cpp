@@ -21,8 +21,13 @@ std::string allowed_text(const Setting& row) {
   return type_text(row) + (range.empty() ? "" : ", " + range);
 }
 
+std::string meaning(const Setting& row) {
+  return row.only_with.empty() ? row.help
+                               : fmt::format("{} Only with {}.", row.help, row.only_with);
+}
+
 std::string help_lines(const Setting& row) {
-  std::string text = fmt::format("  {}\n      {}\n", row.name, row.help);
+  std::string text = fmt::format("  {}\n      {}\n", row.name, meaning(row));
   const std::string unit = row.unit.empty() ? "" : fmt::format("; unit: {}", row.unit);
   return text +
          fmt::format("      {}{}; default: {}\n", allowed_text(row), unit, default_text(row));
@@ -68,7 +73,7 @@ std::string input_reference_markdown() {
     for (const Setting& row : settings_table())
       if (row.section() == section.name)
         text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.key(), allowed_text(row),
-                            row.unit, default_text(row), row.help);
+                            row.unit, default_text(row), meaning(row));
   }
   return text;
 }

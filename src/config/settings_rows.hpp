@@ -31,7 +31,7 @@ class FieldOf {
 };
 
 // Upper bounds that keep every count of parameters, FLOPs and bytes inside 64 bits.
-constexpr double kMostRanks = 65536;
+constexpr double kMostRanks = 32768;
 constexpr double kMostSteps = 1e12;
 constexpr double kMostTokens = 4194304;  // of a sequence
 constexpr double kMostSequences = 1e9;   // of a step

@@ -118,10 +118,12 @@ std::vector<Setting> schedule_rows() {
        .field = of(&ScheduleSettings::wsd_decay),
        .unit = "steps of batch.global",
        .range = {0, kMostSteps},
+       .only_with = "schedule.kind = wsd",
        .help = "Length of the last phase of wsd; it ends at `decay`."},
       {.name = "schedule.wsd_kind",
        .field = of(&ScheduleSettings::wsd_kind),
        .choices = {"linear", "cosine", "exponential", "minus_sqrt"},
+       .only_with = "schedule.kind = wsd",
        .help = "Shape of the last phase of wsd."},
   };
 }
@@ -137,13 +139,16 @@ std::vector<Setting> data_rows() {
            "Megatron-LM or `trireme tokenize` write it."},
       {.name = "data.path",
        .field = of(&DataSettings::path),
+       .only_with = "data.kind = indexed",
        .help = "Path of the pair without .bin and .idx."},
       {.name = "data.split",
        .field = of(&DataSettings::split),
+       .only_with = "data.kind = indexed",
        .help = "Weights of training, validation and test part, as 969,30,1 or 0.9,0.1."},
       {.name = "data.order",
        .field = of(&DataSettings::order),
        .choices = {"megatron", "random"},
+       .only_with = "data.kind = indexed",
        .help =
            "megatron: Megatron-LM's shuffled documents, parts cut by documents. random: windows at "
            "uniform random positions, parts cut by token position."},

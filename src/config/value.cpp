@@ -101,6 +101,13 @@ std::string value_text(const Setting& setting, const Settings& settings) {
                     field_of(setting, copy));
 }
 
+bool has_effect(const Setting& setting, const Settings& settings) {
+  if (setting.only_with.empty()) return true;
+  const size_t equals = setting.only_with.find(" = ");
+  const Setting* other = find_setting(setting.only_with.substr(0, equals));
+  return value_text(*other, settings) == setting.only_with.substr(equals + 3);
+}
+
 std::string type_text(const Setting& setting) {
   Settings any;
   return std::visit(

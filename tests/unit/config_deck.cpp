@@ -174,6 +174,32 @@ TEST(Deck, RowsDoNotShareMembers) {
   }
 }
 
+TEST(Deck, NotesValuesWithoutEffect) {
+  const std::vector<std::string> overrides = {"--model.rope_base=20000", "--schedule.wsd_decay=3",
+                                              "--data.order=random", "--model.rope_factor=0"};
+  const Deck deck = parse_deck(kDeck, "a.ini", overrides);
+  ASSERT_EQ(deck.notes.size(), 3u);
+  expect_contains(deck.notes[0], "data.order = random has no effect without data.kind = indexed");
+  expect_contains(deck.notes[1],
+                  "model.rope_base = 20000 has no effect without model.family = llama");
+  expect_contains(deck.notes[2],
+                  "schedule.wsd_decay = 3 has no effect without schedule.kind = wsd");
+  EXPECT_TRUE(parse_deck(to_deck_text(settings_of({})), "a.ini", {}).notes.empty());
+}
+
+// The keys and values that `only_with` names exist.
+TEST(Deck, ConditionsOfRowsCanBeMet) {
+  for (const Setting& row : settings_table()) {
+    if (row.only_with.empty()) continue;
+    const size_t equals = row.only_with.find(" = ");
+    const Setting* other = find_setting(row.only_with.substr(0, equals));
+    ASSERT_NE(other, nullptr) << row.only_with;
+    Settings settings;
+    EXPECT_EQ(set_value(*other, settings, row.only_with.substr(equals + 3)), "");
+    EXPECT_TRUE(has_effect(row, settings));
+  }
+}
+
 TEST(Deck, MissingFileIsNoInput) {
   for (const char* path : {"/nowhere/deck.ini", "/tmp"}) {
     try {

@@ -132,8 +132,9 @@ TEST(Reference, HelpCoversEveryKey) {
     EXPECT_NE(help.find("  " + row.name + "\n"), std::string::npos) << row.name;
     EXPECT_FALSE(row.help.empty()) << row.name;
     EXPECT_EQ(row.help.back(), '.') << row.name;
+    EXPECT_EQ(row.help.find('|'), std::string::npos) << row.name << ": ends a cell of doc/input.md";
   }
-  EXPECT_NE(settings_help("grid.tp").find("1 to 65536; unit: ranks; default: 1"),
+  EXPECT_NE(settings_help("grid.tp").find("1 to 32768; unit: ranks; default: 1"),
             std::string::npos);
   EXPECT_EQ(settings_help("grid").find("[model]"), std::string::npos);
   EXPECT_NE(settings_help("grid.to").find("nearest valid key is grid.tp"), std::string::npos);

@@ -38,6 +38,7 @@ struct Setting {
   SettingRange range = {};                // numbers only
   std::vector<std::string> choices = {};  // enumerations only
   std::string derived = {};               // what the default 0, -1 or empty stands for
+  std::string only_with = {};  // "model.family = llama": without it the value has no effect
   bool required = false;
   SettingEffect effect = SettingEffect::numbers;
   std::string help = {};
@@ -69,6 +70,8 @@ Settings default_settings(Family family);
 std::string set_value(const Setting& setting, Settings& settings, std::string_view text);
 // The text that set_value reads back to the same value, bit by bit.
 std::string value_text(const Setting& setting, const Settings& settings);
+// False where the value has no effect, as Setting::only_with says.
+bool has_effect(const Setting& setting, const Settings& settings);
 // "whole number", "number", "true or false", "text", "one of a, b".
 std::string type_text(const Setting& setting);
 std::string range_text(const Setting& setting);  // "1 to 4096", "above 0"; "" for other types
