@@ -14,6 +14,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION
 endif()
 
 set(HDF5_PREFER_PARALLEL ON)
+set(MPI_CXX_SKIP_MPICXX ON)  # the C interface only: the C++ one left the standard in 2012
 find_package(MPI COMPONENTS CXX)
 if(NOT MPI_CXX_FOUND)
   message(FATAL_ERROR "No MPI was found. Install Open MPI (Debian: libopenmpi-dev) and configure again.")
