@@ -6,6 +6,8 @@
 // an order that depends on the shape only: deterministic, and the same for any number of threads.
 #include <omp.h>
 
+#include <cmath>
+
 #include "ops/cpu/attention_tile.hpp"
 #include "ops/cpu/blas.hpp"
 #include "ops/cpu/fast_math.hpp"
@@ -26,7 +28,7 @@ QueryRows load_queries(const AttentionBackward& call, const QueryTile& tile,
   const int64_t size = shape.head_size;
   const int64_t row = tile.batch * shape.query_length + tile.first;
   const auto rows = [&](const Matrix& x, float* copy) {
-    return head_rows<Storage>(x, row, tile.count, tile.head, size, copy);
+    return copied_rows<Storage>(x, row, tile.count, tile.head, size, copy);
   };
   const QueryRows loaded{rows(call.q, s.q), rows(call.d_output, s.d_output)};
   const HeadRows output = rows(call.output, s.output);
@@ -44,27 +46,25 @@ QueryRows load_queries(const AttentionBackward& call, const QueryTile& tile,
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < size; ++i) sum += a[i] * b[i];
     s.d_sum[c] = sum;
-    s.log_sum[c] = log_sum_exp[c];
+    s.log_sum[c] = std::isinf(log_sum_exp[c]) ? 0.0f : log_sum_exp[c];  // sees no key: all masked
   }
   return loaded;
 }
 
 // One row (key) of a tile: scores become dropped probabilities P M, slopes (d_o v^T) become dS.
 template <bool kDropout>
-void slope_row(const AttentionScratch& s, int64_t row, int64_t width, int32_t first_seen,
-               float scale) {
+void slope_row(const AttentionScratch& s, int64_t row, int64_t width, float scale) {
   float* __restrict score = s.scores + row * kAttentionTile;
   float* __restrict slope = s.slopes + row * kAttentionTile;
   const float* __restrict factor = s.factors + row * kAttentionTile;
-  const auto columns = static_cast<int32_t>(width);
+  const float* __restrict log_sum = s.log_sum;
+  const float* __restrict d_sum = s.d_sum;
 #pragma omp simd
-  for (int32_t c = 0; c < columns; ++c) {
-    const float e = fast_exp(score[c] - s.log_sum[c]);
-    const float p = c >= first_seen ? e : 0.0f;
+  for (int64_t c = 0; c < width; ++c) {
+    const float p = fast_exp(score[c] - log_sum[c]);
     const float m = kDropout ? factor[c] : 1.0f;
-    const float ds = p * (m * slope[c] - s.d_sum[c]) * scale;
+    slope[c] = p * (m * slope[c] - d_sum[c]) * scale;
     score[c] = p * m;
-    slope[c] = c >= first_seen ? ds : 0.0f;
   }
 }
 
@@ -79,8 +79,8 @@ KeyRows load_keys(const AttentionBackward& call, int64_t batch, int64_t kv_head,
                   int64_t count, const AttentionScratch& s) {
   const int64_t row = batch * call.shape.key_length + first;
   const int64_t size = call.shape.head_size;
-  return {first, count, head_rows<Storage>(call.k, row, count, kv_head, size, s.k),
-          head_rows<Storage>(call.v, row, count, kv_head, size, s.v)};
+  return {first, count, copied_rows<Storage>(call.k, row, count, kv_head, size, s.k),
+          copied_rows<Storage>(call.v, row, count, kv_head, size, s.v)};
 }
 
 // Leaves P M in s.scores and dS in s.slopes, both [keys, queries].
@@ -91,13 +91,13 @@ void slopes(const AttentionShape& shape, const ProbabilityDropout& dropout, cons
   sgemm(Turn::no, Turn::no, keys.count, tile.width, shape.head_size, keys.v.data, keys.v.stride,
         s.d_turned, kAttentionTile, 0, s.slopes, kAttentionTile);
   const int64_t position = shape.key_offset + keys.first;
+  mask_scores(tile, position, keys.count, s.scores);
   if (dropout.on()) dropout.draw(tile, position, keys.count, s.factors);
   for (int64_t r = 0; r < keys.count; ++r) {
-    const int32_t first_seen = first_seeing(tile, position + r);
     if (dropout.on()) {
-      slope_row<true>(s, r, tile.width, first_seen, shape.scale);
+      slope_row<true>(s, r, tile.width, shape.scale);
     } else {
-      slope_row<false>(s, r, tile.width, first_seen, shape.scale);
+      slope_row<false>(s, r, tile.width, shape.scale);
     }
   }
 }

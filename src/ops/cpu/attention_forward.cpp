@@ -4,7 +4,6 @@
 #include <omp.h>
 
 #include <cmath>
-#include <limits>
 
 #include "ops/cpu/attention_tile.hpp"
 #include "ops/cpu/blas.hpp"
@@ -13,14 +12,6 @@
 namespace trireme::inline TRIREME_BACKEND {
 
 namespace {
-
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-// Scores of keys that a query does not see become minus infinity.
-void mask_scores(const QueryTile& tile, int64_t key_position, int64_t keys, float* scores) {
-  for (int64_t r = 0; r < keys; ++r)
-    std::fill_n(scores + r * kAttentionTile, first_seeing(tile, key_position + r), kMinusInfinity);
-}
 
 // Takes in a tile of scores: new maxima, sums, and the factor by which what was summed before
 // shrinks; the scores become probabilities relative to the new maxima.

@@ -54,6 +54,20 @@ void check_heads(const Matrix& x, const AttentionShape& shape, int64_t length, i
           heads * shape.head_size);
 }
 
+template <class Storage>
+HeadRows copied_rows(const Matrix& x, int64_t row, int64_t count, int64_t head, int64_t head_size,
+                     float* copy) {
+  for (int64_t r = 0; r < count; ++r) {
+    const auto* from = head_at<Storage>(x, row + r, head, head_size);
+    float* to = copy + r * head_size;
+#pragma omp simd
+    for (int64_t i = 0; i < head_size; ++i) to[i] = Storage::load(from[i]);
+  }
+  return {copy, head_size};
+}
+template HeadRows copied_rows<F32>(const Matrix&, int64_t, int64_t, int64_t, int64_t, float*);
+template HeadRows copied_rows<Bf16>(const Matrix&, int64_t, int64_t, int64_t, int64_t, float*);
+
 template <>
 HeadRows head_rows<F32>(const Matrix& x, int64_t row, int64_t, int64_t head, int64_t head_size,
                         float*) {
@@ -63,13 +77,7 @@ HeadRows head_rows<F32>(const Matrix& x, int64_t row, int64_t, int64_t head, int
 template <>
 HeadRows head_rows<Bf16>(const Matrix& x, int64_t row, int64_t count, int64_t head,
                          int64_t head_size, float* copy) {
-  for (int64_t r = 0; r < count; ++r) {
-    const uint16_t* from = head_at<Bf16>(x, row + r, head, head_size);
-    float* to = copy + r * head_size;
-#pragma omp simd
-    for (int64_t i = 0; i < head_size; ++i) to[i] = from_bf16(from[i]);
-  }
-  return {copy, head_size};
+  return copied_rows<Bf16>(x, row, count, head, head_size, copy);
 }
 
 template <class Storage>
@@ -96,6 +104,14 @@ void turn_rows(const HeadRows& rows, int64_t count, int64_t width, int64_t head_
       for (int64_t r = 0; r < present; ++r) to[r] = factor * from[r * rows.stride + i];
       for (int64_t r = present; r < kStrip; ++r) to[r] = 0;
     }
+  }
+}
+
+void mask_scores(const QueryTile& tile, int64_t key_position, int64_t keys, float* scores) {
+  for (int64_t r = 0; r < keys; ++r) {
+    const int64_t first_seeing = key_position + r - tile.position;
+    if (first_seeing > 0)
+      std::fill_n(scores + r * kAttentionTile, std::min(first_seeing, tile.width), kMinusInfinity);
   }
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "ops/cpu/parallel.hpp"
 #include "ops/cpu/storage.hpp"
@@ -65,7 +66,11 @@ typename Storage::Element* head_at(const Matrix& x, int64_t row, int64_t head, i
 template <class Storage>
 HeadRows head_rows(const Matrix& x, int64_t row, int64_t count, int64_t head, int64_t head_size,
                    float* copy);
-// The same, to rows of another matrix.
+// Always copied: rows that several products read are faster when they are dense.
+template <class Storage>
+HeadRows copied_rows(const Matrix& x, int64_t row, int64_t count, int64_t head, int64_t head_size,
+                     float* copy);
+// To rows of another matrix, rounded.
 template <class Storage>
 void store_rows(const float* from, int64_t count, int64_t head_size, const Matrix& to, int64_t row,
                 int64_t head);
@@ -74,10 +79,9 @@ void store_rows(const float* from, int64_t count, int64_t head_size, const Matri
 void turn_rows(const HeadRows& rows, int64_t count, int64_t width, int64_t head_size, float factor,
                float* turned);
 
-// First column (query) of a tile that sees the key at `key_position`.
-inline int32_t first_seeing(const QueryTile& tile, int64_t key_position) {
-  return static_cast<int32_t>(std::clamp<int64_t>(key_position - tile.position, 0, kAttentionTile));
-}
+// Scores of keys that a query does not see become minus infinity.
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+void mask_scores(const QueryTile& tile, int64_t key_position, int64_t keys, float* scores);
 
 // Dropout of probabilities.
 class ProbabilityDropout {

@@ -12,8 +12,9 @@ namespace trireme::inline TRIREME_BACKEND {
 
 namespace {
 
-// Rows whose epilogue runs while they are still in the caches.
-constexpr int64_t kEpilogueRows = 512;
+// Rows whose epilogue runs while they may still be in the last cache. Each piece costs BLAS another
+// packing of b, so that smaller ones are slower.
+constexpr int64_t kEpilogueRows = 2048;
 
 struct Sizes {
   int64_t m = 0, n = 0, k = 0;
