@@ -45,8 +45,8 @@ inline std::optional<Failure> first_failure(const Communicator& world,
 
 // Collective. Throws the same Error on every rank when any rank has a failure.
 inline void throw_first(const Communicator& world, const std::optional<Failure>& mine) {
-  const std::optional<Failure> agreed = first_failure(world, mine);
-  if (agreed) world.require_all(!mine.has_value(), agreed->code, mine ? mine->text : "");
+  world.require_all(!mine.has_value(), mine ? mine->code : ExitCode::internal,
+                    mine ? mine->text : "");
 }
 
 }  // namespace trireme::io
