@@ -80,21 +80,28 @@ void IndexedDatasetWriter::append(std::span<const int32_t> tokens) {
 }
 
 void IndexedDatasetWriter::put_tokens(std::span<const int32_t> tokens) {
+  const size_t item = static_cast<size_t>(token_bytes(options_.type));
   const uint32_t largest = static_cast<uint32_t>(largest_token(options_.type));
-  std::vector<std::byte> raw(std::min(tokens.size(), kChunk) *
-                             static_cast<size_t>(token_bytes(options_.type)));
   while (!tokens.empty()) {
     const std::span<const int32_t> part = tokens.first(std::min(tokens.size(), kChunk));
-    for (int32_t id : part)
-      require(static_cast<uint32_t>(id) <= largest, ExitCode::bad_data,
-              "{}.bin: token id {} of document {} does not fit in {} (0 to {})", options_.prefix,
-              id, documents(), name_of(options_.type), largest);
-    pack(options_.type, part, raw.data());
-    bin_->write(
-        std::span(raw).first(part.size() * static_cast<size_t>(token_bytes(options_.type))));
+    bool fits = true;  // negative ids are huge unsigned ones
+    for (int32_t id : part) fits &= static_cast<uint32_t>(id) <= largest;
+    if (!fits) [[unlikely]]
+      refuse_token(part);
+    packed_.resize(part.size() * item);
+    pack(options_.type, part, packed_.data());
+    bin_->write(packed_);
     tokens_ += std::ssize(part);
     tokens = tokens.subspan(part.size());
   }
+}
+
+void IndexedDatasetWriter::refuse_token(std::span<const int32_t> tokens) const {
+  const int64_t largest = largest_token(options_.type);
+  const auto wrong = std::find_if(tokens.begin(), tokens.end(),
+                                  [largest](int32_t id) { return id < 0 || id > largest; });
+  fail(ExitCode::bad_data, "{}.bin: token id {} of document {} does not fit in {} (0 to {})",
+       options_.prefix, *wrong, documents(), name_of(options_.type), largest);
 }
 
 void IndexedDatasetWriter::end_sequence() {

@@ -6,8 +6,9 @@
 namespace trireme {
 
 void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids) const {
-  ids.reserve(ids.size() + text.size());
-  for (char c : text) ids.push_back(static_cast<unsigned char>(c));
+  const size_t before = ids.size();
+  ids.resize(before + text.size());
+  for (size_t i = 0; i < text.size(); ++i) ids[before + i] = static_cast<unsigned char>(text[i]);
 }
 
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name) {

@@ -53,11 +53,13 @@ class IndexedDatasetWriter {
  private:
   void write_index();
   void put_tokens(std::span<const int32_t> tokens);
+  [[noreturn]] void refuse_token(std::span<const int32_t> tokens) const;
 
   Options options_;
   std::unique_ptr<OutputFile> bin_, idx_;
   std::vector<int32_t> lengths_;
   std::vector<int64_t> document_starts_{0};
+  std::vector<std::byte> packed_;  // tokens in the file's type, on their way out
   int64_t tokens_ = 0;
   int64_t open_tokens_ = 0;  // of the sequence not yet ended
 };
