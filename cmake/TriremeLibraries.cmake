@@ -3,6 +3,7 @@
 
 add_library(trireme_flags INTERFACE)
 target_include_directories(trireme_flags INTERFACE ${CMAKE_SOURCE_DIR}/include)
+target_compile_definitions(trireme_flags INTERFACE TRIREME_VERSION="${PROJECT_VERSION}")
 target_compile_options(trireme_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>

@@ -1,0 +1,124 @@
+// The training run: `run` is the method, one phase a line.
+//
+// A run lives in a directory: the resolved deck, metrics.jsonl, checkpoints. Started again, it goes
+// on from the newest whole checkpoint there. Everything that decides a number is a function of
+// (deck, step, global sample), so that a stopped and resumed run is bit-equal to one that was not
+// stopped.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/base/log.hpp"
+#include "trireme/comm/mpi_session.hpp"
+#include "trireme/comm/process_grid.hpp"
+#include "trireme/config/batch_ramp.hpp"
+#include "trireme/config/deck.hpp"
+#include "trireme/data/token_source.hpp"
+#include "trireme/io/checkpoint_directory.hpp"
+#include "trireme/io/run_lease.hpp"
+#include "trireme/parallel/gradient_sync.hpp"
+#include "trireme/train/batch_loader.hpp"
+#include "trireme/train/learning_rate.hpp"
+#include "trireme/train/phases.hpp"
+#include "trireme/train/rank_plan.hpp"
+#include "trireme/train/step_report.hpp"
+#include "trireme/train/stop_request.hpp"
+#include "trireme/train/watchdog.hpp"
+
+namespace trireme {
+
+// Where a run stands. Counts are of the whole job.
+struct Progress {
+  int64_t step = 0;  // completed
+  int64_t consumed_samples = 0;
+  int64_t updates = 0;         // steps whose update was applied
+  int64_t update_samples = 0;  // samples of applied updates: where the learning rate stands
+};
+
+class Trainer {
+ public:
+  // Collective. Sizes and takes all memory, opens the data. Throws Error before anything is
+  // written.
+  Trainer(Deck deck, const ProcessGrid& grid, Device& device, const Log& log);
+  ~Trainer();
+
+  // Collective. Returns the exit code: ok when all steps are done, stopped when asked to stop
+  // before.
+  ExitCode run();
+
+  // Collective. One step, without reports, evaluation or saving; for the bench.
+  StepReport advance();
+  // Collective. Initial weights instead of a run directory's state; for the bench.
+  void start_fresh();
+
+  Phases& phases() { return phases_; }
+  const GradientSync& sync() const { return *sync_; }
+  void reset_timers() { sync_->reset_timers(); }
+  const Arena& arena() const { return arena_; }
+  const RankPlan& plan() const { return plan_; }
+
+ private:
+  void open_directory();
+  void restore();
+  void load(const std::filesystem::path& path, bool with_state);
+  void announce() const;
+  void build();
+  void open_sources();
+
+  StepState step_state() const;
+  void prepare(int64_t consumed);
+  void forward_and_backward(int64_t batch);
+  StepReport finish_step(const StepState& result, int64_t batch, double seconds);
+  void evaluate();
+  double validation_loss(int64_t& tokens);
+  void save();
+  void dump_gradients();
+  void write_deck() const;
+  void check_replicas();
+  bool should_stop();
+  void report(const StepReport& report);
+  int64_t batch_now() const;
+  const ActionList& list_for(int64_t micro_batches, Pass pass);
+
+  Deck deck_;
+  const Settings& settings_;
+  const ProcessGrid& grid_;
+  Device& device_;
+  const Log& log_;
+  Watchdog* watchdog_ = nullptr;
+  RankPlan plan_;
+  BatchRamp ramp_;
+  LearningRate rate_;
+  Arena arena_;
+  std::unique_ptr<RankMemory> memory_;
+  std::unique_ptr<LayerContext> context_;
+  std::unique_ptr<GradientSync> sync_;
+  std::unique_ptr<DistributedAdamW> optimizer_;
+  std::unique_ptr<Pipeline> pipeline_;
+  std::unique_ptr<BatchLoader> loader_;
+  DataSources data_;
+  std::map<std::pair<int64_t, Pass>, ActionList> lists_;
+
+  std::unique_ptr<RunLease> lease_;
+  std::unique_ptr<CheckpointDirectory> checkpoints_;
+  std::unique_ptr<Watchdog> own_watchdog_;
+  std::unique_ptr<MetricsFile> metrics_;
+  StopRequest stop_;
+  Phases phases_;
+  Progress progress_;
+  Stop asked_ = Stop::none;
+  bool evaluates_ = false;
+  int64_t validation_samples_ = 0;
+  int64_t saved_step_ = -1;
+  int64_t skipped_in_a_row_ = 0;
+  int64_t lines_ = 0;
+  double recent_seconds_ = 0;  // of a step, smoothed: for the time that is left
+  double last_save_seconds_ = 0;
+};
+
+}  // namespace trireme

@@ -1,0 +1,14 @@
+// The benches, one file each. They run inside an MPI session; a single process is a session of one.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/mpi_session.hpp"
+
+namespace trireme::app {
+
+int bench_step(MpiSession& session, std::vector<std::string> words, const std::string& usage);
+
+}  // namespace trireme::app

@@ -1,0 +1,140 @@
+// trireme bench step DECK: the rate of a whole training step beside that of a large matrix product,
+// measured turn by turn in one run, so that a noisy machine slows both.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+
+#include "app/bench.hpp"
+#include "app/deck_arguments.hpp"
+#include "trireme/base/random.hpp"
+#include "trireme/config/layout.hpp"
+#include "trireme/ops/startup.hpp"
+#include "trireme/train/trainer.hpp"
+
+namespace trireme::app {
+namespace {
+
+// Times products of two square matrices of random numbers.
+class ProductAnchor {
+ public:
+  ProductAnchor(Device& device, DType type, int64_t size)
+      : device_(device), size_(size), arena_(Arena::real(3 * bytes(type, size))) {
+    std::vector<float> values(static_cast<size_t>(size * size));
+    for (TensorView* view : {&a_, &b_, &c_}) *view = arena_.take({size, size}, type, "products");
+    for (TensorView* view : {&a_, &b_}) {
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = static_cast<float>(mix64(i + size_t(view == &b_)) >> 40) * 0x1p-24f - 0.5f;
+      fill(*view, values);
+    }
+  }
+  // FLOP/s of the fastest of `count` products.
+  double best(int count) {
+    double fastest = 1e30;
+    for (int i = 0; i < count; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      gemm(device_.compute(), {.a = a_, .b = b_, .c = c_, .transpose_b = true});
+      device_.compute().synchronize();
+      fastest = std::min(fastest, seconds_since(start));
+    }
+    const auto n = static_cast<double>(size_);
+    return 2 * n * n * n / fastest;
+  }
+
+ private:
+  static size_t bytes(DType type, int64_t size) {
+    return static_cast<size_t>(size * size) * size_of(type) + Arena::kAlignment;
+  }
+  void fill(TensorView view, const std::vector<float>& values) {
+    if (view.dtype == DType::f32) {
+      copy_to_device(device_.compute(), std::as_bytes(std::span(values)), view);
+      device_.compute().synchronize();
+      return;
+    }
+    std::vector<uint16_t> halves(values.size());
+    std::ranges::transform(values, halves.begin(), to_bf16);
+    copy_to_device(device_.compute(), std::as_bytes(std::span(halves)), view);
+    device_.compute().synchronize();
+  }
+  Device& device_;
+  int64_t size_;
+  Arena arena_;
+  TensorView a_, b_, c_;
+};
+
+int64_t take_steps(std::vector<std::string>& words, const std::string& usage) {
+  const auto found = std::ranges::find(words, "--steps");
+  if (found == words.end()) return 10;
+  require(found + 1 != words.end(), ExitCode::usage, "--steps needs a number\nusage: {}", usage);
+  const int64_t steps = std::atoll((found + 1)->c_str());
+  require(steps > 0, ExitCode::usage, "--steps {}: a number above 0 is needed\nusage: {}",
+          *(found + 1), usage);
+  words.erase(found, found + 2);
+  return steps;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void print_phases(const Log& log, Trainer& trainer, int64_t steps) {
+  for (const Phases::Line& line : trainer.phases().lines())
+    log.info("  {:24} {:9.2f} ms a step", line.name,
+             1e3 * line.seconds / static_cast<double>(steps));
+  log.info("  exposed reduction of gradients {:.2f} ms, gathering of values {:.2f} ms a step",
+           1e3 * trainer.sync().exposed_reduce_seconds() / static_cast<double>(steps),
+           1e3 * trainer.sync().exposed_gather_seconds() / static_cast<double>(steps));
+}
+
+}  // namespace
+
+int bench_step(MpiSession& session, std::vector<std::string> words, const std::string& usage) {
+  const Communicator& world = session.world();
+  const int64_t steps = take_steps(words, usage);
+  Deck deck = read_deck_together(deck_arguments(words, usage), world);
+  Settings& settings = deck.settings;
+  settings.data.kind = DataKind::mock;
+  settings.run.steps = steps + 3;
+  settings.run.evaluate_every = 0;
+  const Log log(world.rank());
+  Device device({session.node_rank(), session.node_ranks(), 0,
+                 settings.precision.compute == PrecisionSettings::Compute::tf32});
+  const ProcessGrid grid(world, grid_shape(settings, world.size()), settings.model.kv_heads,
+                         device);
+  const DType type = model_shape(settings).compute;
+  ProductAnchor anchor(device, type, device_memory_is_host() ? 2048 : 8192);
+  Trainer trainer(std::move(deck), grid, device, log);
+  trainer.start_fresh();
+  for (int i = 0; i < 3; ++i) trainer.advance();
+  trainer.phases().reset();
+  trainer.reset_timers();
+  anchor.best(3);
+
+  std::vector<double> seconds;
+  double product = 0;
+  StepReport last;
+  for (int64_t i = 0; i < steps; ++i) {
+    last = trainer.advance();
+    seconds.push_back(last.step_seconds);
+    product = std::max(product, anchor.best(2));
+  }
+  const double typical = median(seconds);
+  const double rate = last.tflops_per_rank * 1e12 * last.step_seconds / typical;
+  log.info("{} on {}; {}", grid.shape().text(), device.description(), math_description());
+  log.info("step        {:.2f} ms (median of {}, fastest {:.2f}), {:.0f} tokens/s, loss {:.4f}",
+           1e3 * typical, steps, 1e3 * *std::ranges::min_element(seconds),
+           last.tokens_per_second * last.step_seconds / typical, last.loss);
+  log.info("            {:.4g} TFLOP/s a rank, model FLOPs with causal attention at half",
+           rate * 1e-12);
+  log.info("product     {:.4g} TFLOP/s, fastest warm {} product, turn by turn with the steps",
+           product * 1e-12, name_of(type));
+  log.info("share       {:.1f} % of the product's rate", 100 * rate / product);
+  log.info("memory      {:.1f} MiB taken on rank 0",
+           static_cast<double>(trainer.arena().high_water_bytes()) / (1 << 20));
+  print_phases(log, trainer, steps);
+  return 0;
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,58 @@
+// trireme COMMAND ...: finds the command and turns what it throws into a message and an exit code.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "app/commands.hpp"
+#include "trireme/base/error.hpp"
+#include "trireme/ops/startup.hpp"
+#include "trireme/train/version.hpp"
+
+namespace {
+
+constexpr const char* kUsage =
+    "usage: trireme COMMAND [arguments]\n"
+    "  train DECK [--section.key=value ...]   train; goes on from the run directory's checkpoint\n"
+    "  plan DECK --ranks N                    check a deck; memory, FLOPs, schedule; starts "
+    "nothing\n"
+    "  tokenize --input FILE... --tokenizer bytes --output PREFIX [--document-mark LINE]\n"
+    "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
+    "  bench ops | step DECK | comm           validated timings on this machine\n"
+    "  help [SECTION[.KEY]]                   the keys of a deck; trireme --version\n"
+    "Commands that train are started by a launcher: mpirun -n 4 trireme train inputs/tiny.ini\n";
+
+int dispatch(int argc, char** argv) {
+  using namespace trireme;
+  const std::string command = argc > 1 ? argv[1] : "";
+  const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
+  if (command == "train") return app::train(argc, argv);
+  if (command == "bench") return app::bench(argc, argv);
+  if (command == "plan") return app::plan(arguments);
+  if (command == "tokenize") return app::tokenize(arguments);
+  if (command == "verify") return app::verify(arguments);
+  if (command == "help" || command == "--help" || command == "-h")
+    return app::help(arguments, kUsage);
+  if (command == "--version") {
+    fmt::print("{}\n", version_text());
+    return 0;
+  }
+  fail(ExitCode::usage, "{}\n{}",
+       command.empty() ? "a command is missing" : "unknown command '" + command + "'", kUsage);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  trireme::prepare_process(argc, argv);
+  try {
+    return dispatch(argc, argv);
+  } catch (const trireme::Error& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return static_cast<int>(e.code());
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "error: {}\n", e.what());
+    return static_cast<int>(trireme::ExitCode::internal);
+  }
+}

@@ -1,0 +1,149 @@
+// How a run begins: memory, data, the run directory, initial or loaded state.
+#include <filesystem>
+
+#include "trireme/config/layout.hpp"
+#include "trireme/train/trainer.hpp"
+
+namespace trireme {
+
+Trainer::Trainer(Deck deck, const ProcessGrid& grid, Device& device, const Log& log)
+    : deck_(std::move(deck)),
+      settings_(deck_.settings),
+      grid_(grid),
+      device_(device),
+      log_(log),
+      plan_(rank_plan(settings_, grid.shape(), grid.here())),
+      ramp_(batch_ramp(settings_)),
+      rate_(learning_rate_of(settings_)),
+      arena_(Arena::dry()) {
+  build();
+  open_sources();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::build() {
+  Arena dry = Arena::dry();
+  { const RankMemory walk(plan_, dry); }
+  const size_t planned = dry.high_water_bytes();
+  const size_t free = device_.free_bytes();
+  grid_.world().require_all(
+      planned <= free, ExitCode::bad_config,
+      fmt::format("rank {} needs {:.2f} GiB but {:.2f} GiB are free: see `trireme plan`, and lower "
+                  "batch.micro, raise tp or pp, or recompute",
+                  grid_.world().rank(), static_cast<double>(planned) / (1 << 30),
+                  static_cast<double>(free) / (1 << 30)));
+  arena_ = Arena::real(planned);
+  memory_ = std::make_unique<RankMemory>(plan_, arena_);
+  require(arena_.high_water_bytes() == planned, ExitCode::internal,
+          "the plan says {} bytes, the run took {}", planned, arena_.high_water_bytes());
+  memory_->scratch.prepare(device_.compute());
+  context_ = std::make_unique<LayerContext>(LayerContext{
+      device_, grid_.tp(), memory_->state, device_.new_stream("tensor parallel"), {}, {}});
+  sync_ = std::make_unique<GradientSync>(memory_->store, memory_->layout, grid_, device_);
+  const OptimizerSettings& o = settings_.optimizer;
+  const AdamWOptions options{static_cast<float>(o.beta1), static_cast<float>(o.beta2),
+                             static_cast<float>(o.epsilon), static_cast<float>(o.weight_decay)};
+  optimizer_ = std::make_unique<DistributedAdamW>(
+      memory_->store, memory_->layout, memory_->optimizer, *sync_, grid_, options, device_);
+  pipeline_ = std::make_unique<Pipeline>(memory_->chunks, memory_->pipeline, grid_, *context_);
+  TargetOptions targets;
+  targets.mask_end_of_document = settings_.data.eod_mask_loss;
+  targets.end_of_document = static_cast<int32_t>(settings_.data.eod);
+  loader_ = std::make_unique<BatchLoader>(plan_, memory_->batch, targets, device_.compute());
+}
+
+void Trainer::open_sources() {
+  DataOptions options;
+  const DataSettings& d = settings_.data;
+  options.kind = d.kind;
+  options.path = d.path;
+  options.split = d.split;
+  options.order = d.order;
+  options.sequence = settings_.batch.sequence;
+  options.seed = static_cast<uint64_t>(settings_.run.seed);
+  options.vocab = settings_.model.vocab;
+  options.train_samples = consumed_before(ramp_, settings_.run.steps);
+  const bool evaluates = settings_.run.evaluate_every > 0;
+  const bool all = settings_.run.evaluate_batches == 0;
+  if (evaluates)
+    options.validation_samples =
+        all ? kOneEpoch : settings_.run.evaluate_batches * settings_.batch.global;
+  std::string fault;
+  ExitCode code = ExitCode::ok;
+  int64_t whole = 0;
+  if (loader_->reads() && settings_.run.steps > 0) {
+    try {
+      data_ = open_data(options);
+      if (data_.validation) whole = all ? data_.validation->samples() : options.validation_samples;
+    } catch (const Error& e) {
+      fault = e.what();
+      code = e.code();
+    }
+  }
+  const auto worst = static_cast<ExitCode>(grid_.world().max(static_cast<int64_t>(code)));
+  grid_.world().require_all(fault.empty(), worst, fault);
+  validation_samples_ = grid_.world().max(whole);
+  evaluates_ = evaluates && settings_.run.steps > 0;
+}
+
+void Trainer::open_directory() {
+  const std::filesystem::path directory = settings_.run.directory;
+  lease_ = take_run_lease(grid_.world(), directory, log_);
+  const CheckpointContext context{grid_.world(), device_.compute(), log_};
+  checkpoints_ = std::make_unique<CheckpointDirectory>(context, directory, lease_.get());
+  own_watchdog_ =
+      std::make_unique<Watchdog>(Watchdog::Options{directory / "watchdog", grid_.world().rank(),
+                                                   grid_.world().size(), settings_.fault.deadline});
+  watchdog_ = own_watchdog_.get();
+  phases_ = Phases(watchdog_);
+}
+
+void Trainer::restore() {
+  const std::optional<std::filesystem::path> newest = checkpoints_->newest_whole();
+  if (newest) {
+    load(*newest, true);
+    log_.info("resumed from {} (step {})", newest->string(), progress_.step);
+  } else if (!settings_.checkpoint.load.empty()) {
+    load(settings_.checkpoint.load, settings_.checkpoint.load_optimizer);
+    checkpoints_->protect(settings_.checkpoint.load);
+    log_.info("started from {} (step {}{})", settings_.checkpoint.load, progress_.step,
+              settings_.checkpoint.load_optimizer ? "" : ", weights only");
+  } else {
+    start_fresh();
+  }
+  saved_step_ = newest ? progress_.step : -1;
+  write_deck();
+  if (grid_.world().rank() == 0)
+    metrics_ = std::make_unique<MetricsFile>(
+        std::filesystem::path(settings_.run.directory) / "metrics.jsonl", progress_.step);
+}
+
+void Trainer::start_fresh() {
+  const ParameterTable& table = memory_->table;
+  std::vector<float> values;
+  for (size_t i = 0; i < table.entries().size(); ++i) {
+    const ParameterEntry& entry = table.entries()[i];
+    values.resize(static_cast<size_t>(entry.real_elements()));
+    table.initial_values(entry, static_cast<uint64_t>(settings_.run.seed), values);
+    optimizer_->set_master(static_cast<int>(i), values);
+  }
+  optimizer_->reset_moments();
+  optimizer_->values_from_masters();
+}
+
+void Trainer::announce() const {
+  const ModelShape& m = plan_.model;
+  log_.info("model: {} parameters, {} layers of width {}, {}", m.parameters(), m.layers, m.hidden,
+            name_of(m.compute));
+  log_.info("grid: {} ({}); {} on each rank", plan_.grid.text(),
+            plan_.zero == 1 ? "ZeRO-1" : "replicated optimizer", device_.description());
+  log_.info("memory: {:.1f} MiB a rank planned and taken (rank 0)",
+            static_cast<double>(arena_.high_water_bytes()) / (1 << 20));
+  if (data_.train) log_.info("data: {}", data_.train->description());
+  for (const std::string& note : deck_.notes) log_.info("{}", note);
+  if (progress_.step >= settings_.run.steps)
+    log_.info("nothing to do: step {} of {} is done", progress_.step, settings_.run.steps);
+}
+
+}  // namespace trireme
