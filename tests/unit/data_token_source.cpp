@@ -119,6 +119,25 @@ TEST(RandomWindows, ReachBothEndsAndDependOnSeedSplitAndNumber) {
   EXPECT_NE(a.start(0), a.start(int64_t{1} << 32));
 }
 
+// The starts are part of what a run means: pinned, from an independent implementation in Python.
+TEST(RandomWindows, PinnedStarts) {
+  const SplitRange range{true, 0, 1003855};
+  const std::vector<int64_t> samples{0, 1, 2, int64_t{1} << 33};
+  const std::vector<int64_t> train{279092, 972573, 441188, 956464};
+  const std::vector<int64_t> validation{318563, 979382, 890498, 299991};
+  const RandomWindows a(range, 64, 1234, DataSplit::train);
+  const RandomWindows b(range, 64, 1234, DataSplit::validation);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(a.start(samples[i]), train[i]);
+    EXPECT_EQ(b.start(samples[i]), validation[i]);
+  }
+  // A third of these words are drawn again.
+  const std::vector<uint64_t> wide{11584089128468865530ull, 457587806626317024ull,
+                                   9693721918576869911ull, 10874474554165997845ull};
+  for (size_t i = 0; i < wide.size(); ++i)
+    EXPECT_EQ(uniform_below(0xAAAAAAAAAAAAAAABull, 5, i), wide[i]);
+}
+
 class SmallCorpus : public ::testing::Test {
  protected:
   SmallCorpus() {
