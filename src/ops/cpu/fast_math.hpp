@@ -40,30 +40,28 @@ inline float sigmoid(float x) {
   return 1.0f / (1.0f + fast_exp(-x));
 }
 
-// tanh x: the odd series near 0, where the quotient of exponentials would cancel.
-inline float fast_tanh(float x) {
-  const float x2 = x * x;
-  float p = -5.70498872745e-3f;
-  p = p * x2 + 2.06390887954e-2f;
-  p = p * x2 - 5.37397155531e-2f;
-  p = p * x2 + 1.33314422036e-1f;
-  p = p * x2 - 3.33332819422e-1f;
-  const float small = p * x2 * x + x;
-  const float large = 1.0f - 2.0f / (fast_exp(2.0f * x) + 1.0f);
-  return x2 < 0.390625f ? small : large;
-}
-
 // GELU, tanh form, as x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)): the same function, without the
 // cancellation of 1 + tanh in the left tail.
 inline float gelu(float x) {
   return x * sigmoid(x * (1.5957691216f + 0.0713548162726f * (x * x)));
 }
 
+// sigmoid and its derivative sigmoid (1 - sigmoid), without the cancellation of 1 - sigmoid.
+struct Logistic {
+  float value, slope;
+};
+inline Logistic logistic(float x) {
+  const float e = fast_exp(x < 0.0f ? x : -x);
+  const float near_one = 1.0f / (1.0f + e);
+  const float near_zero = e * near_one;
+  return {x < 0.0f ? near_zero : near_one, near_zero * near_one};
+}
+
 // d gelu / d x.
 inline float gelu_slope(float x) {
   const float x2 = x * x;
-  const float s = sigmoid(x * (1.5957691216f + 0.0713548162726f * x2));
-  return s + s * (1.0f - s) * (x * (1.5957691216f + 0.2140644488178f * x2));
+  const Logistic s = logistic(x * (1.5957691216f + 0.0713548162726f * x2));
+  return s.value + s.slope * (x * (1.5957691216f + 0.2140644488178f * x2));
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

@@ -96,7 +96,7 @@ void backward(const NormBackward& call) {
   const Element* d = call.d_normalized.ptr<Element>();
   Element* dx = call.d_residual.ptr<Element>();
   for_rows(blocks, block * width, [&](int64_t b) {
-    float* d_gain = partial.data() + 2 * b * width;
+    float* d_gain = has_parameters ? partial.data() + 2 * b * width : nullptr;
     for (int64_t r = b * block; r < std::min(rows, (b + 1) * block); ++r) {
       const int64_t at = r * width;
       const RowStatistics row = row_statistics<Storage>(x + at, width, call.kind, call.epsilon);

@@ -42,9 +42,9 @@ void swiglu_backward_row(const typename Storage::Element* gate, const typename S
     const float g = Storage::load(gate[i]);
     const float u = Storage::load(up[i]);
     const float d = Storage::load(dy[i]);
-    const float s = sigmoid(g);
-    d_gate[i] = Storage::store(d * u * (s + g * s * (1.0f - s)));
-    d_up[i] = Storage::store(d * (g * s));
+    const Logistic s = logistic(g);
+    d_gate[i] = Storage::store(d * u * (s.value + g * s.slope));
+    d_up[i] = Storage::store(d * (g * s.value));
   }
 }
 
