@@ -78,8 +78,8 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 }
 
 double normal_at(uint64_t key, uint64_t index) {
-  const PhiloxWords r = philox(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0,
-                               0x6E6F726Du, key);
+  const PhiloxWords r =
+      philox(static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 0x6E6F726Du, key);
   const uint64_t word = (static_cast<uint64_t>(r.x) << 32) | r.y;
   // Odd multiples of 2^-53: never 0, 1 or 1/2.
   const double p = (static_cast<double>(word >> 12) + 0.5) * 0x1.0p-52;

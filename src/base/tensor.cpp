@@ -6,10 +6,14 @@ namespace trireme {
 
 const char* name_of(DType type) {
   switch (type) {
-    case DType::f32: return "f32";
-    case DType::bf16: return "bf16";
-    case DType::i32: return "i32";
-    case DType::u16: return "u16";
+    case DType::f32:
+      return "f32";
+    case DType::bf16:
+      return "bf16";
+    case DType::i32:
+      return "i32";
+    case DType::u16:
+      return "u16";
   }
   return "unknown";
 }
@@ -64,8 +68,8 @@ TensorView TensorView::range(int64_t first, int64_t last) const {
 }
 
 TensorView TensorView::as(Shape other) const {
-  require(other.elements() == elements(), ExitCode::internal, "shape {} viewed as {}",
-          shape.text(), other.text());
+  require(other.elements() == elements(), ExitCode::internal, "shape {} viewed as {}", shape.text(),
+          other.text());
   return {data, other, dtype};
 }
 
@@ -79,8 +83,7 @@ Matrix::Matrix(const TensorView& view)
 Matrix Matrix::columns(int64_t first, int64_t last) const {
   require(0 <= first && first <= last && last <= cols, ExitCode::internal,
           "columns {}..{} of a matrix with {}", first, last, cols);
-  std::byte* start =
-      data == nullptr ? nullptr : data + static_cast<size_t>(first) * size_of(dtype);
+  std::byte* start = data == nullptr ? nullptr : data + static_cast<size_t>(first) * size_of(dtype);
   return {start, rows, last - first, stride, dtype};
 }
 

@@ -1,7 +1,8 @@
 // Errors that carry an exit code, the place they were raised, and a remedy in their text.
 //
 // A function that cannot do its work throws `Error`; the program's guard prints it once and ends
-// every rank with the code. Checks are functions, not macros; `assert` is for our own mistakes only.
+// every rank with the code. Checks are functions, not macros; `assert` is for our own mistakes
+// only.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,16 +17,16 @@ namespace trireme {
 
 // Process exit codes: the values of sysexits.h where there is one. `doc/exit_codes.md` lists them.
 enum class ExitCode : int {
-  ok = 0,            // all steps done, or the run was already finished
-  usage = 64,        // bad command line
-  bad_data = 65,     // bad content: data, tokenizer, weights, checkpoint
-  no_input = 66,     // missing input
-  internal = 70,     // one of our own checks failed
-  device = 71,       // this device is suspect
-  io = 74,           // a save or load failed; older checkpoints are intact
-  stopped = 75,      // asked to stop, saved, steps left
-  peer = 76,         // a peer died or hangs
-  bad_config = 78,   // bad or contradictory deck or layout
+  ok = 0,           // all steps done, or the run was already finished
+  usage = 64,       // bad command line
+  bad_data = 65,    // bad content: data, tokenizer, weights, checkpoint
+  no_input = 66,    // missing input
+  internal = 70,    // one of our own checks failed
+  device = 71,      // this device is suspect
+  io = 74,          // a save or load failed; older checkpoints are intact
+  stopped = 75,     // asked to stop, saved, steps left
+  peer = 76,        // a peer died or hangs
+  bad_config = 78,  // bad or contradictory deck or layout
 };
 
 class Error : public std::runtime_error {

@@ -31,10 +31,10 @@ struct Shape {
   Shape() = default;
   Shape(std::initializer_list<int64_t> extents);
   int64_t operator[](int i) const { return extent[static_cast<size_t>(i)]; }
-  int64_t elements() const;          // checked product; 0 for dims == 0
-  int64_t row_elements() const;      // product of all extents but the first
+  int64_t elements() const;      // checked product; 0 for dims == 0
+  int64_t row_elements() const;  // product of all extents but the first
   bool operator==(const Shape& other) const;
-  std::string text() const;          // "[3, 4]"
+  std::string text() const;  // "[3, 4]"
 };
 
 struct TensorView {

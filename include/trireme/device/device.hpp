@@ -94,8 +94,8 @@ struct ArenaLine {
   size_t bytes = 0;
 };
 
-// Bump allocation over one buffer. A *dry* arena has no memory: it hands out views with null data and
-// counts, so that the code that takes the memory is also the code that sizes it.
+// Bump allocation over one buffer. A *dry* arena has no memory: it hands out views with null data
+// and counts, so that the code that takes the memory is also the code that sizes it.
 class Arena {
  public:
   static constexpr size_t kAlignment = 256;
@@ -112,7 +112,8 @@ class Arena {
   // Start of scratch whose memory is used again after `rewind`.
   size_t mark() const { return used_; }
   void rewind(size_t mark);
-  // Bytes by purpose at the moment of the high-water mark, in order of first use: they add up to it.
+  // Bytes by purpose at the moment of the high-water mark, in order of first use: they add up to
+  // it.
   const std::vector<ArenaLine>& lines() const { return lines_; }
 
  private:
@@ -125,8 +126,8 @@ class Arena {
     size_t end = 0;   // used bytes after it was taken
     size_t line = 0;  // index in lines_ and live_
   };
-  std::vector<Piece> pieces_;    // what is taken now, in order
-  std::vector<size_t> live_;     // bytes taken now, by line
+  std::vector<Piece> pieces_;  // what is taken now, in order
+  std::vector<size_t> live_;   // bytes taken now, by line
   std::vector<ArenaLine> lines_;
 };
 
@@ -134,7 +135,8 @@ struct DeviceOptions {
   int node_rank = 0;   // this rank among the ranks of its host
   int node_ranks = 1;  // ranks on this host
   int threads = 0;     // CPU threads; 0: max(1, cores this process may use / ranks sharing them)
-  // f32 matrix products may round their inputs to tf32 (precision.compute = tf32); no effect on the CPU.
+  // f32 matrix products may round their inputs to tf32 (precision.compute = tf32); no effect on the
+  // CPU.
   bool allow_tf32 = false;
 };
 
@@ -146,9 +148,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  Stream& compute();         // operations
-  Stream& communication();   // gradient collectives that overlap with compute
-  Stream& copy();            // host copies
+  Stream& compute();        // operations
+  Stream& communication();  // gradient collectives that overlap with compute
+  Stream& copy();           // host copies
   // A further stream of its own (one for each pipeline edge and direction). Owned by the device.
   Stream& new_stream(std::string_view name);
   // "2 threads on Intel Xeon" or "NVIDIA H200, device 0 of 1, shared by 2 ranks".

@@ -21,8 +21,8 @@ TRIREME_HOST_DEVICE inline uint32_t dropout_threshold(float probability) {
 }
 
 // Words of four neighbouring elements: `group` = index / 4, the element's word is index % 4.
-TRIREME_HOST_DEVICE inline PhiloxWords dropout_words(uint64_t key, uint32_t group, uint32_t position,
-                                                     int64_t sample) {
+TRIREME_HOST_DEVICE inline PhiloxWords dropout_words(uint64_t key, uint32_t group,
+                                                     uint32_t position, int64_t sample) {
   const uint64_t s = static_cast<uint64_t>(sample);
   return philox(group, position, static_cast<uint32_t>(s), static_cast<uint32_t>(s >> 32), key);
 }

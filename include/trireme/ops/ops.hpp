@@ -1,5 +1,5 @@
-// The catalogue of numerical operations: shapes, types and arithmetic. Defined twice, in `cpu/` (the
-// reference) and in `cuda/`.
+// The catalogue of numerical operations: shapes, types and arithmetic. Defined twice, in `cpu/`
+// (the reference) and in `cuda/`.
 //
 // Notation: n rows (tokens, sequence-major: row = sequence * T + position), h width, B sequences,
 // T positions, H query heads, K key/value heads, D head size, V vocabulary rows held here.
@@ -27,13 +27,13 @@ struct StepState {
   int64_t step;          // index of the step, from 0
   int64_t first_sample;  // global index of the first sequence of the global batch
   float learning_rate;
-  float clip;            // largest norm; 0: no clipping
-  float correction1;     // 1 - beta1^(updates+1)
-  float correction2;     // 1 - beta2^(updates+1)
-  int32_t training;      // 0: dropout is off
+  float clip;         // largest norm; 0: no clipping
+  float correction1;  // 1 - beta1^(updates+1)
+  float correction2;  // 1 - beta2^(updates+1)
+  int32_t training;   // 0: dropout is off
   int32_t reserved;
-  // Accumulated on the device: sums[0] loss, sums[1] counted tokens, sums[2] squared gradient norm of
-  // the pieces that this rank counts. Three adjacent f32: one all-reduce makes them global.
+  // Accumulated on the device: sums[0] loss, sums[1] counted tokens, sums[2] squared gradient norm
+  // of the pieces that this rank counts. Three adjacent f32: one all-reduce makes them global.
   float sums[4];
   // Results of finish_norm.
   float norm;            // of the mean-token-loss gradient
@@ -44,8 +44,9 @@ struct StepState {
 
 // Host values to the device; clears sums, norm, gradient_scale and skip.
 void set_step(Stream& stream, StepState* state, const StepState& values);
-// norm = sqrt(sums[2]) / sums[1]; factor = min(1, clip / (norm + 1e-6)) (1 where clip is 0 or the norm
-// is 0); gradient_scale = factor / sums[1] (0 where no token counts); skip = norm is not finite.
+// norm = sqrt(sums[2]) / sums[1]; factor = min(1, clip / (norm + 1e-6)) (1 where clip is 0 or the
+// norm is 0); gradient_scale = factor / sums[1] (0 where no token counts); skip = norm is not
+// finite.
 void finish_norm(Stream& stream, StepState* state);
 // Blocks until the state is on the host.
 StepState get_step(Stream& stream, const StepState* state);
@@ -59,8 +60,8 @@ enum class Epilogue : uint8_t {
               // as gelu_forward gives, so that recomputing changes nothing; bias may be empty
 };
 
-// c [m,n] = op(a) [m,k] * op(b) [k,n] + beta * c. Matrices may be strided. a and b have one type; c has
-// that type or f32 (weight gradients: beta 1). Empty k means zero. bias [n], compute type.
+// c [m,n] = op(a) [m,k] * op(b) [k,n] + beta * c. Matrices may be strided. a and b have one type; c
+// has that type or f32 (weight gradients: beta 1). Empty k means zero. bias [n], compute type.
 struct Gemm {
   Matrix a, b, c;
   bool transpose_a = false;
@@ -68,8 +69,8 @@ struct Gemm {
   float beta = 0;
   Epilogue epilogue = Epilogue::none;
   TensorView bias;
-  Matrix pre_activation;             // [m,n], bias_gelu only
-  const float* scale_a = nullptr;    // reserved for 8-bit types
+  Matrix pre_activation;           // [m,n], bias_gelu only
+  const float* scale_a = nullptr;  // reserved for 8-bit types
   const float* scale_b = nullptr;
   float* absolute_maximum = nullptr;
 };
@@ -80,23 +81,24 @@ void add_column_sums(Stream& stream, Matrix x, TensorView sum);
 
 // ---- Attention ----------------------------------------------------------------------------------
 
-// Address of a dropout mask: a site of the model and where the rows sit in the global batch. The mask
-// of an element depends on (seed, step, site, global sample, position, index) only, so it is the same
-// on every layout and is drawn again when recomputing: `dropout_mask.hpp` has the arithmetic.
+// Address of a dropout mask: a site of the model and where the rows sit in the global batch. The
+// mask of an element depends on (seed, step, site, global sample, position, index) only, so it is
+// the same on every layout and is drawn again when recomputing: `dropout_mask.hpp` has the
+// arithmetic.
 struct DropoutSite {
-  float probability = 0;          // 0: off, nothing is drawn
-  uint32_t site = 0;              // 8 * layer + kind, unique in the model
-  int64_t sample_offset = 0;      // global sample of row 0, relative to StepState::first_sample
-  int64_t row_offset = 0;         // rows before row 0 in the micro-batch (sequence parallel)
-  int64_t sequence = 1;           // T: row r is sample (row_offset + r) / T, position % T
+  float probability = 0;      // 0: off, nothing is drawn
+  uint32_t site = 0;          // 8 * layer + kind, unique in the model
+  int64_t sample_offset = 0;  // global sample of row 0, relative to StepState::first_sample
+  int64_t row_offset = 0;     // rows before row 0 in the micro-batch (sequence parallel)
+  int64_t sequence = 1;       // T: row r is sample (row_offset + r) / T, position % T
   const StepState* state = nullptr;
 };
 
-// Causal softmax(q k^T * scale) v. Row r of q is query position `query_offset + r % query_length` of
-// sequence r / query_length; likewise keys. Query position i sees key positions <= i. Head j of q
-// uses head j / (H / K) of k and v. q, output [B*Tq, H*D]; k, v [B*Tk, K*D]; strided, compute type.
-// log_sum_exp [B, H, Tq] f32 (natural logarithm, of the scaled scores), so that results over disjoint
-// key ranges merge. Work memory does not grow with Tq * Tk.
+// Causal softmax(q k^T * scale) v. Row r of q is query position `query_offset + r % query_length`
+// of sequence r / query_length; likewise keys. Query position i sees key positions <= i. Head j of
+// q uses head j / (H / K) of k and v. q, output [B*Tq, H*D]; k, v [B*Tk, K*D]; strided, compute
+// type. log_sum_exp [B, H, Tq] f32 (natural logarithm, of the scaled scores), so that results over
+// disjoint key ranges merge. Work memory does not grow with Tq * Tk.
 struct AttentionShape {
   int64_t batch = 0, query_length = 0, key_length = 0;
   int64_t heads = 0, kv_heads = 0, head_size = 0;
@@ -121,8 +123,9 @@ void attention_forward(Stream& stream, const AttentionForward& call);
 void attention_backward(Stream& stream, const AttentionBackward& call);
 
 // Rotary position embedding in place, half rotation: with x = (a, b) the halves of a head,
-// (a, b) -> (a cos - b sin, b cos + a sin). x [n, heads*D] strided, compute type; positions [n] i32;
-// frequencies [D/2] f32. Angles in f32 (position * frequency). `inverse` rotates back (gradient).
+// (a, b) -> (a cos - b sin, b cos + a sin). x [n, heads*D] strided, compute type; positions [n]
+// i32; frequencies [D/2] f32. Angles in f32 (position * frequency). `inverse` rotates back
+// (gradient).
 struct Rope {
   Matrix x;
   int64_t heads = 0, head_size = 0;
@@ -135,11 +138,11 @@ void rope(Stream& stream, const Rope& call);
 
 enum class NormKind : uint8_t { layer_norm, rms_norm };
 
-// residual_out = residual_in + dropout(delta + delta_bias)   (just residual_in where delta is empty)
-// normalized   = norm(residual_out) * gain + bias
-// layer_norm: (x - mean) / sqrt(variance + epsilon); rms_norm: x / sqrt(mean square + epsilon), no bias.
-// All [n,h] compute type; gain, bias, delta_bias [h]. residual_out may be residual_in (in place) and
-// may be empty when delta is. Statistics in f32; nothing is kept for the backward pass.
+// residual_out = residual_in + dropout(delta + delta_bias)   (just residual_in where delta is
+// empty) normalized   = norm(residual_out) * gain + bias layer_norm: (x - mean) / sqrt(variance +
+// epsilon); rms_norm: x / sqrt(mean square + epsilon), no bias. All [n,h] compute type; gain, bias,
+// delta_bias [h]. residual_out may be residual_in (in place) and may be empty when delta is.
+// Statistics in f32; nothing is kept for the backward pass.
 struct NormForward {
   NormKind kind = NormKind::layer_norm;
   float epsilon = 1e-5f;
@@ -192,7 +195,8 @@ struct EmbeddingForward {
   DropoutSite dropout;
 };
 // d_table [V,h] f32 and d_position_table f32 are added to, in row order: deterministic. `d_out` has
-// dropout already undone. Either gradient may be empty. workspace: i32 [2n], for sorting on devices.
+// dropout already undone. Either gradient may be empty. workspace: i32 [2n], for sorting on
+// devices.
 struct EmbeddingBackward {
   TensorView tokens, positions, d_out, d_table, d_position_table, workspace;
   int64_t first_row = 0;
@@ -205,17 +209,18 @@ void embedding_backward(Stream& stream, const EmbeddingBackward& call);
 //      (all-reduce max over tp)
 //   2. partial_sums: sums [2,n] f32: sums[0] = sum over valid columns of exp(logit - row_max),
 //      sums[1] = logit of the target where it is held here, else 0     (all-reduce sum over tp)
-//   3. finish: loss [n] = log(sums[0]) + row_max - sums[1] where mask is 1, else 0; adds their sum to
+//   3. finish: loss [n] = log(sums[0]) + row_max - sums[1] where mask is 1, else 0; adds their sum
+//   to
 //      state->sums[0] and the count to state->sums[1] where `count` is set; and, in place,
 //      logits = (softmax - onehot(target)) * mask (0 in columns that are not valid).
 // logits [n,V] compute type; targets [n] i32 (global ids); mask [n] f32 of 0 and 1.
 struct CrossEntropy {
   Matrix logits;
-  int64_t first_row = 0;    // global id of column 0
-  int64_t valid = 0;        // columns that are real vocabulary; the rest are padding
+  int64_t first_row = 0;  // global id of column 0
+  int64_t valid = 0;      // columns that are real vocabulary; the rest are padding
   TensorView targets, mask, row_max, sums, loss;
   bool write_gradient = true;
-  bool count = true;        // one rank of a tp group counts
+  bool count = true;  // one rank of a tp group counts
   StepState* state = nullptr;
 };
 void cross_entropy_max(Stream& stream, const CrossEntropy& call);
@@ -236,7 +241,7 @@ struct AdamWSegment {
 // Nothing changes where state->skip is set. gradient, master, m, v f32 [count]; value compute type.
 struct AdamW {
   TensorView gradient, master, m, v, value;
-  std::span<const AdamWSegment> segments;   // cover what is to be updated
+  std::span<const AdamWSegment> segments;         // cover what is to be updated
   const AdamWSegment* device_segments = nullptr;  // the same, in device memory
   float beta1 = 0.9f, beta2 = 0.95f, epsilon = 1e-8f;
   const StepState* state = nullptr;
