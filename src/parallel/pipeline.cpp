@@ -1,19 +1,33 @@
 #include "trireme/parallel/pipeline.hpp"
 
+#include <algorithm>
 #include <numeric>
 
 #include "trireme/base/error.hpp"
 
 namespace trireme {
 
+namespace {
+
+// One slot of every chunk in the same memory.
+void take_shared_slot(std::span<Chunk> chunks, ChunkScratch& scratch, Arena& arena) {
+  if (chunks.size() == 1) return chunks.front().take_stashes(1, arena, scratch);
+  const size_t start = arena.mark();
+  size_t largest = 0;
+  for (Chunk& chunk : chunks) {
+    chunk.take_stashes(1, arena, scratch);
+    largest = std::max(largest, arena.mark() - start);
+    arena.rewind(start);
+  }
+  arena.take({static_cast<int64_t>(largest / size_of(DType::f32))}, DType::f32, "activations");
+}
+
+}  // namespace
+
 PipelineMemory::PipelineMemory(std::span<Chunk> chunks, const BufferCounts& needed, DType compute,
                                ChunkScratch& scratch, Arena& arena)
     : counts(needed) {
-  require(counts.stashes.size() == chunks.size(), ExitCode::internal,
-          "stashes are counted for {} chunks, the rank has {}", counts.stashes.size(),
-          chunks.size());
-  for (size_t c = 0; c < chunks.size(); ++c)
-    chunks[c].take_stashes(counts.stashes[c], arena, scratch);
+  for (int slot = 0; slot < counts.stashes; ++slot) take_shared_slot(chunks, scratch, arena);
   const Shape shape = chunks.front().activation_shape();
   const auto take = [&](int count, std::vector<TensorView>& views) {
     for (int i = 0; i < count; ++i)
@@ -86,11 +100,9 @@ Pipeline::Pipeline(std::span<Chunk> chunks, const PipelineMemory& memory, const 
       context_(context),
       in_(memory.activations_in),
       out_(memory.activations_out),
-      gradients_(memory.gradients) {
-  for (const int stashes : counts_.stashes) {
-    free_slots_.emplace_back(static_cast<size_t>(stashes));
-    std::iota(free_slots_.back().begin(), free_slots_.back().end(), 0);
-  }
+      gradients_(memory.gradients),
+      free_slots_(static_cast<size_t>(counts_.stashes)) {
+  std::iota(free_slots_.begin(), free_slots_.end(), 0);
 }
 
 void Pipeline::check(std::span<const Action> list, const PipelineShape& shape,
@@ -157,9 +169,9 @@ void Pipeline::forward(const Action& action, Run& run) {
   const size_t c = static_cast<size_t>(action.chunk);
   Stream& compute = context_.device.compute();
   Flight& flight = run.flight(action);
-  require(!free_slots_[c].empty(), ExitCode::internal, "all stashes of chunk {} are in use", c);
-  flight.slot = free_slots_[c].back();
-  free_slots_[c].pop_back();
+  require(!free_slots_.empty(), ExitCode::internal, "all {} stashes are in use", counts_.stashes);
+  flight.slot = free_slots_.back();
+  free_slots_.pop_back();
   if (!run.first(action)) {
     Event& event = in_.events[static_cast<size_t>(flight.in)];
     compute.wait(event);
@@ -175,7 +187,7 @@ void Pipeline::forward(const Action& action, Run& run) {
   }
   chunks_[c].forward(context_, run.mode, flight.slot, run.micro_batch(action), output, &run.hooks);
   if (flight.out >= 0) compute.record(out_.events[static_cast<size_t>(flight.out)]);
-  if (run.mode == Mode::evaluate) free_slots_[c].push_back(flight.slot);
+  if (run.mode == Mode::evaluate) free_slots_.push_back(flight.slot);
 }
 
 void Pipeline::backward(const Action& action, Run& run) {
@@ -203,7 +215,7 @@ void Pipeline::backward(const Action& action, Run& run) {
     compute.record(gradients_.events[static_cast<size_t>(flight.gradient)]);
     if (run.first(action)) gradients_.give_back(flight.gradient);
   }
-  free_slots_[c].push_back(flight.slot);
+  free_slots_.push_back(flight.slot);
 }
 
 // Both behind the event of the buffer's last user; the event then marks the message.

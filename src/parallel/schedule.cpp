@@ -163,31 +163,20 @@ BufferCounts buffers_needed(std::span<const Action> list, const PipelineShape& s
   }
   most.activations_out = std::min(2, sent_activations);
   if (sent_gradients > 0) most.gradients = std::min(most.gradients + 1, gradient_uses);
-  for (int chunk = 0; chunk < shape.chunks; ++chunk)
-    most.stashes.push_back(stashes_needed(list, chunk));
+  most.stashes = stashes_needed(list);
   return most;
 }
 
 BufferCounts larger(const BufferCounts& a, const BufferCounts& b) {
-  BufferCounts both;
-  both.stashes.resize(std::max(a.stashes.size(), b.stashes.size()));
-  for (size_t i = 0; i < both.stashes.size(); ++i) {
-    const int of_a = i < a.stashes.size() ? a.stashes[i] : 0;
-    const int of_b = i < b.stashes.size() ? b.stashes[i] : 0;
-    both.stashes[i] = std::max(of_a, of_b);
-  }
-  both.activations_in = std::max(a.activations_in, b.activations_in);
-  both.activations_out = std::max(a.activations_out, b.activations_out);
-  both.gradients = std::max(a.gradients, b.gradients);
-  return both;
+  return {std::max(a.stashes, b.stashes), std::max(a.activations_in, b.activations_in),
+          std::max(a.activations_out, b.activations_out), std::max(a.gradients, b.gradients)};
 }
 
-int stashes_needed(std::span<const Action> list, int chunk) {
+int stashes_needed(std::span<const Action> list) {
   const bool trains = std::any_of(
       list.begin(), list.end(), [](const Action& action) { return action.verb == Verb::backward; });
   int held = 0, most = 0;
   for (const Action& action : list) {
-    if (action.chunk != chunk) continue;
     if (action.verb == Verb::forward) most = std::max(most, ++held);
     if (action.verb == (trains ? Verb::backward : Verb::forward)) --held;
   }

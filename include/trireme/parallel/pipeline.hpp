@@ -24,8 +24,9 @@ struct StepBatch {
   std::vector<MicroBatch> micro_batches;
 };
 
-// All memory of a pipeline: the stash slots of its chunks, and message buffers of one activation
-// each. `counts` must cover every list that will run (`larger`). Takes the same from a dry arena.
+// All memory of a pipeline: stash slots, and message buffers of one activation each. The chunks of
+// a rank share the slots (each holds the largest chunk's stash), since their peaks come at other
+// times. `counts` must cover every list that will run (`larger`). Takes the same from a dry arena.
 struct PipelineMemory {
   PipelineMemory(std::span<Chunk> chunks, const BufferCounts& counts, DType compute,
                  ChunkScratch& scratch, Arena& arena);
@@ -42,7 +43,7 @@ class Pipeline {
 
   // Runs `list`, which must be this stage's in a set of lists without fault; all stages run theirs.
   // Mode::train adds to the gradients; losses and counted tokens add to the step state. `observer`
-  // may be null. Returns when all work is issued; on the CPU, when all but the last sends is done.
+  // may be null. Returns when all work is issued; on the CPU the last sends may still be under way.
   // Collective over the pipeline. Throws Error(internal) where memory or batch do not fit the list.
   void run(std::span<const Action> list, const PipelineShape& shape, const StepBatch& batch,
            Mode mode, StepObserver* observer);
@@ -83,7 +84,7 @@ class Pipeline {
   const ProcessGrid& grid_;
   LayerContext& context_;
   Buffers in_, out_, gradients_;
-  std::vector<std::vector<int>> free_slots_;  // by chunk
+  std::vector<int> free_slots_;
   ActionList executed_;
 };
 

@@ -71,16 +71,16 @@ std::vector<ActionList> schedules_for(const PipelineShape& shape, Pass pass);
 
 // Buffers that a list needs, so that memory is planned exactly.
 struct BufferCounts {
-  std::vector<int> stashes;  // per chunk: most micro-batches between forward and backward
-  int activations_in = 0;    // posted receives whose forward has not begun
-  int activations_out = 0;   // outputs: one being written, one being sent
-  int gradients = 0;         // posted or being worked on, and one being sent
+  int stashes = 0;          // most passes between forward and backward, all chunks together
+  int activations_in = 0;   // posted receives whose forward has not begun
+  int activations_out = 0;  // outputs: one being written, one being sent
+  int gradients = 0;        // posted or being worked on, and one being sent
   bool operator==(const BufferCounts&) const = default;
 };
 BufferCounts buffers_needed(std::span<const Action> list, const PipelineShape& shape, int stage);
 // Enough for either.
 BufferCounts larger(const BufferCounts& a, const BufferCounts& b);
-int stashes_needed(std::span<const Action> list, int chunk);
+int stashes_needed(std::span<const Action> list);
 
 // Nothing when the lists of all stages are right; else what is wrong, with stage and action.
 // Checked: each forward and backward once for each chunk and micro-batch; each with its receive and
