@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <clocale>
+#include <locale>
 #include <random>
 #include <string>
 #include <vector>
@@ -129,13 +129,25 @@ TEST(Deck, RefusesHalfNumbers) {
   EXPECT_EQ(settings_of({"--model.dropout=0.5", "--model.bias=off"}).model.dropout, 0.5);
 }
 
+// Decimal commas and grouped thousands, as German writes them, without an installed locale.
+class GermanNumbers : public std::numpunct<char> {
+ protected:
+  char do_decimal_point() const override { return ','; }
+  char do_thousands_sep() const override { return '.'; }
+  std::string do_grouping() const override { return "\3"; }
+};
+
 TEST(Deck, LocaleDoesNotMatter) {
-  const std::string before = std::setlocale(LC_ALL, nullptr);
-  for (const char* name : {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8"})
-    if (std::setlocale(LC_ALL, name) != nullptr) break;
-  EXPECT_EQ(settings_of({"--model.dropout=0.25"}).model.dropout, 0.25);
-  expect_contains(error_of(kDeck, {"--model.dropout=0,25"}), "number, 0 and below 1");
-  std::setlocale(LC_ALL, before.c_str());
+  const std::locale before = std::locale::global(std::locale(std::locale(), new GermanNumbers));
+  const Settings settings = settings_of({"--model.dropout=0.25", "--run.seed=1234567"});
+  const std::string text = to_deck_text(settings);
+  const std::string refused = error_of(kDeck, {"--model.dropout=0,25"});
+  std::locale::global(before);
+  EXPECT_EQ(settings.model.dropout, 0.25);
+  EXPECT_EQ(settings.run.seed, 1234567);
+  expect_contains(text, "seed = 1234567 ");
+  expect_contains(text, "dropout = 0.25 ");
+  expect_contains(refused, "number, 0 and below 1");
 }
 
 TEST(Deck, ResolvedTextReadsBackBitByBit) {
