@@ -118,6 +118,7 @@ else()
   set(TRIREME_CUDNN ON)
   target_include_directories(trireme_cuda_math SYSTEM INTERFACE ${CUDNN_INCLUDE_DIR} ${cudnn_frontend_dir})
   target_link_libraries(trireme_cuda_math INTERFACE ${CUDNN_LIBRARY})
+  target_compile_definitions(trireme_cuda_math INTERFACE CUDNN_FRONTEND_SKIP_JSON_LIB)
 endif()
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, NCCL ${NCCL_LIBRARY}, "
                "cuDNN attention ${TRIREME_CUDNN}")

@@ -57,10 +57,11 @@ struct Device::State {
   bool allow_tf32 = false;
   std::string name;
   int normal_priority = 0, high_priority = 0;
+  std::shared_ptr<WatchList> watched = std::make_shared<WatchList>();
   std::deque<Stream> streams;  // a deque keeps references valid
 
   Stream& add(std::string_view stream_name, int priority) {
-    auto made = std::make_unique<Stream::State>(stream_name, device, priority);
+    auto made = std::make_unique<Stream::State>(stream_name, device, priority, watched);
     made->allow_tf32 = allow_tf32;
     return streams.emplace_back(std::move(made));
   }

@@ -1,12 +1,32 @@
 // Streams and events of the CUDA twin.
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "device/cuda/stream_state.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
 
-Stream::State::State(std::string_view stream_name, int device_index, int priority)
-    : name(stream_name), device(device_index) {
+namespace {
+
+// Between two looks at the peers while the host waits.
+constexpr std::chrono::milliseconds kCheckEvery{10};
+
+}  // namespace
+
+void WatchList::add(const std::shared_ptr<Watched>& item) {
+  std::erase_if(items, [](const std::weak_ptr<Watched>& w) { return w.expired(); });
+  items.push_back(item);
+}
+
+void WatchList::check() {
+  for (const std::weak_ptr<Watched>& item : items)
+    if (const std::shared_ptr<Watched> alive = item.lock()) alive->check();
+}
+
+Stream::State::State(std::string_view stream_name, int device_index, int priority,
+                     std::shared_ptr<WatchList> watch_list)
+    : name(stream_name), device(device_index), watched(std::move(watch_list)) {
   check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
              fmt::format("making stream '{}'", name));
   int value = 0;
@@ -52,9 +72,21 @@ void Stream::wait(const Event& event) {
              fmt::format("making stream '{}' wait for an event", state_->name));
 }
 
+// With peers involved the wait is a poll, since work on the device never ends when a peer is lost.
 void Stream::synchronize() {
-  check_cuda(cudaStreamSynchronize(state_->stream),
-             fmt::format("waiting for stream '{}'", state_->name));
+  const std::string what = fmt::format("waiting for stream '{}'", state_->name);
+  if (state_->watched->items.empty())
+    return check_cuda(cudaStreamSynchronize(state_->stream), what);
+  using Clock = std::chrono::steady_clock;
+  auto next_check = Clock::now() + kCheckEvery;
+  while (true) {
+    const cudaError_t status = cudaStreamQuery(state_->stream);
+    if (status != cudaErrorNotReady) return check_cuda(status, what);
+    std::this_thread::yield();
+    if (Clock::now() < next_check) continue;
+    state_->watched->check();
+    next_check = Clock::now() + kCheckEvery;
+  }
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "device/cuda/check.hpp"
 #include "trireme/device/device.hpp"
@@ -16,11 +17,29 @@ namespace trireme::inline TRIREME_BACKEND {
 
 // What operations keep with a stream: library handles, plans and work memory, made at first use.
 // One place each, so that finding it costs an index.
-enum class Attachment : uint8_t { scratch, gemm, attention };
-inline constexpr size_t kAttachments = 3;
+enum class Attachment : uint8_t { scratch, gemm, attention, results };
+inline constexpr size_t kAttachments = 4;
+
+// Something outside the device that work on it may be waiting for (a peer): asked while the host
+// waits, so that a failure ends the wait.
+class Watched {
+ public:
+  virtual ~Watched() = default;
+  // Throws when it has failed. Does not block.
+  virtual void check() = 0;
+};
+
+// Everything that the streams of one device may be waiting for. Whoever adds keeps what it added
+// alive.
+struct WatchList {
+  std::vector<std::weak_ptr<Watched>> items;
+  void add(const std::shared_ptr<Watched>& item);
+  void check();
+};
 
 struct Stream::State {
-  State(std::string_view stream_name, int device_index, int priority);
+  State(std::string_view stream_name, int device_index, int priority,
+        std::shared_ptr<WatchList> watch_list);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -35,6 +54,7 @@ struct Stream::State {
 
   std::string name;
   int device = 0;
+  std::shared_ptr<WatchList> watched;
   cudaStream_t stream = nullptr;
   int multiprocessors = 0;
   size_t shared_memory_limit = 0;  // bytes a block may ask for

@@ -1,0 +1,13 @@
+// A build without cuDNN: every attention call goes to the tiled kernel.
+#include "ops/cuda/attention_fused.hpp"
+
+namespace trireme::inline TRIREME_BACKEND {
+
+bool fused_attention_forward(Stream&, const AttentionForward&) {
+  return false;
+}
+bool fused_attention_backward(Stream&, const AttentionBackward&) {
+  return false;
+}
+
+}  // namespace trireme::inline TRIREME_BACKEND
