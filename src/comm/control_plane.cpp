@@ -48,7 +48,7 @@ void check_root(const Communicator::State& state, int root) {
           "broadcast from rank {} in the group \"{}\" of {} ranks", root, state.name, state.size);
 }
 
-// What require_all has to tell: the failing rank's words and where it is.
+// Who failed, as every rank of the group knows it.
 struct Agreement {
   int first = 0;            // lowest failing rank; the group's size when none failed
   bool everywhere = false;  // every rank failed
@@ -173,8 +173,8 @@ void Communicator::require_all(bool ok, ExitCode code, const std::string& text,
 }
 
 void Communicator::progress() const {
-  if (state_->size == 1) return;
   state_->session->poll();
+  if (state_->size == 1) return;
   int arrived = 0;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state_->handle, &arrived, MPI_STATUS_IGNORE),
             "MPI_Iprobe");

@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kWindow{700};
 // Ranks that give up waiting speak one after the other, so that the first can end the others before
 // they repeat it.
-constexpr milliseconds kTurn{60};
+constexpr milliseconds kTurn{100};
 constexpr int kTurns = 4;
 
 struct Failure {
@@ -146,12 +146,20 @@ int leave(const SessionState& session, const Failure& failure) {
   end_job(code);
 }
 
+// MPI cannot end in order while it holds buffers of operations that nobody waited for.
+void require_settled(const SessionState& session) {
+  require(!session.abandoned && session.work.empty(), ExitCode::internal,
+          "the program returned while communication was pending: a stream was not synchronized");
+}
+
 }  // namespace
 
 int run_guarded(MpiSession& session, const std::function<int()>& program) {
   std::exception_ptr caught;
   try {
-    return program();
+    const int code = program();
+    require_settled(*session.world().state().session);
+    return code;
   } catch (...) {
     caught = std::current_exception();
   }

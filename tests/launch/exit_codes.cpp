@@ -104,6 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"pending_dropped", 3, 65, "token 70000 in data.bin"},
         Case{"pending_of_others", 3, 65, "token 70000 in data.bin"},
         Case{"pending_dropped_everywhere", 3, 70, "the loss is not finite"},
+        Case{"returns_with_pending", 3, 70, "returned while communication was pending"},
         Case{"mpi_reports", 3, 76, "exchange on group failed: MPI_ERR_TRUNCATE"}),
     [](const auto& test) {
       return std::string(test.param.name) + "_" + std::to_string(test.param.ranks) + "_" +

@@ -46,6 +46,14 @@ void all_drop_pending(const Communicator& world) {
   fail(ExitCode::internal, "the loss is not finite");
 }
 
+void return_with_pending(const Communicator& world) {
+  Device device({.node_ranks = world.size()});
+  Communicator group = world.split(0, world.rank(), "group");
+  group.connect(device);
+  std::vector<float> values(1 << 22, 1.0f);
+  group.all_reduce(device.communication(), view_of(values));
+}
+
 // Rank 0 sends more than rank 1 awaits: MPI itself reports it.
 void truncate(const Communicator& world) {
   Device device({.node_ranks = world.size()});
@@ -129,6 +137,7 @@ const std::map<std::string, std::function<int(const Communicator&)>>& cases() {
       {"pending_of_others",
        [](const Communicator& w) { return drop_pending(w, w.rank() != w.size() - 1), 0; }},
       {"pending_dropped_everywhere", [](const Communicator& w) { return all_drop_pending(w), 0; }},
+      {"returns_with_pending", [](const Communicator& w) { return return_with_pending(w), 0; }},
       {"mpi_reports", [](const Communicator& w) { return truncate(w), 0; }},
   };
   return all;

@@ -31,9 +31,9 @@ class MpiSession {
 };
 
 // Runs `program` and returns the exit code for main. An Error that every rank throws (require_all,
-// or the same bad deck) is printed once by rank 0 and returned; a lone failure is printed with rank
-// and host and ends the job through MPI_Abort with its code, within a second and without waiting
-// for peers.
+// or the same bad deck) is printed once and returned, so that all ranks leave in order; a lone
+// failure is printed with rank and host and ends the job through MPI_Abort with its code, about a
+// second later, whatever the peers are doing. Other exceptions count as internal (70).
 int run_guarded(MpiSession& session, const std::function<int()>& program);
 
 }  // namespace trireme::inline TRIREME_BACKEND
