@@ -130,6 +130,7 @@ void Pipeline::run(std::span<const Action> list, const PipelineShape& shape, con
     carry_out(action, run);
     executed_.push_back(action);
   }
+  finish_messages();
 }
 
 void Pipeline::carry_out(const Action& action, Run& run) {
@@ -235,6 +236,12 @@ void Pipeline::send(const Communicator& group, Stream& stream, Buffers& buffers,
   group.exchange(stream, {&transfer, 1});
   stream.record(buffers.events[i]);
   buffers.give_back(index);
+}
+
+// Received messages are done with their forward or backward; what may be left are sends.
+void Pipeline::finish_messages() {
+  for (const Buffers* buffers : {&out_, &gradients_})
+    for (const Event& event : buffers->events) context_.device.compute().wait(event);
 }
 
 void Pipeline::progress() const {

@@ -43,7 +43,8 @@ class Pipeline {
 
   // Runs `list`, which must be this stage's in a set of lists without fault; all stages run theirs.
   // Mode::train adds to the gradients; losses and counted tokens add to the step state. `observer`
-  // may be null. Returns when all work is issued; on the CPU the last sends may still be under way.
+  // may be null. Compute issued afterwards comes behind every message of the run (on the CPU: all
+  // are done).
   // Collective over the pipeline. Throws Error(internal) where memory or batch do not fit the list.
   void run(std::span<const Action> list, const PipelineShape& shape, const StepBatch& batch,
            Mode mode, StepObserver* observer);
@@ -77,6 +78,7 @@ class Pipeline {
   void receive(const Communicator& group, Stream& stream, Buffers& buffers, int index);
   void send(const Communicator& group, Stream& stream, Buffers& buffers, int index,
             TensorView view);
+  void finish_messages();
   void progress() const;
 
   std::span<Chunk> chunks_;
