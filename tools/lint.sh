@@ -5,7 +5,15 @@ build=${1:-build}
 status=0
 
 mapfile -t sources < <(git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh')
-clang-format --dry-run -Werror "${sources[@]}" || { echo "run: make format" >&2; status=1; }
+# Versions of clang-format differ in their output: the sources follow that of version 14.
+format=$(command -v clang-format-14 || command -v clang-format)
+if "$format" --version | grep -q 'version 14'; then
+  for file in "${sources[@]}"; do
+    "$format" "$file" | cmp -s - "$file" || { echo "$file: not formatted; run: make format" >&2; status=1; }
+  done
+else
+  echo "lint: skipped formatting, clang-format 14 is not here"
+fi
 python3 tools/check_layers.py || status=1
 
 # clang-tidy needs the compile commands; only files that differ from the last clean pass are checked.

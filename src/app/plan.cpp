@@ -61,6 +61,8 @@ void print_memory(const Settings& settings, const GridShape& grid) {
   }
   fmt::print("\n  {:18}", "sum");
   for (double total : totals) fmt::print("{:>12}", mib(total));
+  fmt::print("\n  {:18}", "sum in bytes");
+  for (double total : totals) fmt::print(" {:>11.0f}", total);
   fmt::print("\n");
 }
 

@@ -12,14 +12,11 @@ int tokenize(std::span<const std::string> words) {
   const Arguments arguments(
       words, {"input", "tokenizer", "output", "document-mark"},
       "trireme tokenize --input FILE... --tokenizer bytes --output PREFIX [--document-mark LINE]");
-  const std::string kind = arguments.one("tokenizer");
-  require(kind == "bytes", ExitCode::usage, "--tokenizer {}: the tokenizer known here is bytes",
-          kind);
-  const ByteTokenizer tokenizer;
+  const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(arguments.one("tokenizer"));
   TokenizeOptions options;
   options.inputs = arguments.all("input");
   options.output = arguments.one("output");
-  options.tokenizer = &tokenizer;
+  options.tokenizer = tokenizer.get();
   options.document_mark = arguments.optional("document-mark");
   const TokenizeReport report = tokenize_text_files(options);
   fmt::print(

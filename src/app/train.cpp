@@ -3,6 +3,7 @@
 #include "app/deck_arguments.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"
+#include "trireme/train/stop_request.hpp"
 #include "trireme/train/trainer.hpp"
 #include "trireme/train/version.hpp"
 
@@ -10,6 +11,7 @@ namespace trireme::app {
 
 int train(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
+  const StopRequest stop;  // before MPI starts: no signal is lost
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
     const Communicator& world = session.world();
@@ -24,6 +26,7 @@ int train(int argc, char** argv) {
     const GridShape shape = grid_shape(deck.settings, world.size());
     const ProcessGrid grid(world, shape, deck.settings.model.kv_heads, device);
     Trainer trainer(std::move(deck), grid, device, log);
+    trainer.obey(stop);
     return static_cast<int>(trainer.run());
   });
 }

@@ -2,8 +2,6 @@
 // it.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
 #include "trireme/data/indexed_dataset.hpp"
@@ -22,10 +20,8 @@ int verify_checkpoint(const std::string& path) {
   return 0;
 }
 
-int verify_tokens(std::string prefix, int64_t vocab) {
-  const std::filesystem::path path = prefix;
-  if (path.extension() == ".bin" || path.extension() == ".idx")
-    prefix = (path.parent_path() / path.stem()).string();
+int verify_tokens(const std::string& path, int64_t vocab) {
+  const std::string prefix = dataset_prefix(path);
   const DatasetReport report = verify_dataset(prefix, vocab);
   fmt::print(
       "{}: whole. {} tokens ({}), {} sequences in {} documents ({} empty), longest {}, "

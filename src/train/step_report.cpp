@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -64,9 +63,13 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, int64_t step) : path
   std::ofstream out(temporary, std::ios::trunc);
   out << kept;
   out.close();
-  std::filesystem::rename(temporary, path, ignored);
-  require(out.good() && !ignored, ExitCode::io, "cannot rewrite {}: {}", path.string(),
-          std::strerror(errno));
+  const bool written = out.good();
+  std::error_code fault;
+  if (written) std::filesystem::rename(temporary, path, fault);
+  if (!written || fault) std::filesystem::remove(temporary, ignored);
+  require(written && !fault, ExitCode::io,
+          "cannot cut {} back to step {}: make space on its disk, or choose another run.directory",
+          path.string(), step);
 }
 
 bool MetricsFile::append(const StepReport& r) {

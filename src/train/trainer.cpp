@@ -21,7 +21,7 @@ ExitCode Trainer::run() {
       evaluate();
     if (due(settings_.checkpoint.every)) save();
   }
-  if (saved_step_ != progress_.step) save();
+  if (saved_step_ != progress_.step && time_to_save()) save();
   const bool done = progress_.step >= settings_.run.steps;
   if (!done) log_.info("stopped after step {}; start again to go on", progress_.step);
   return done ? ExitCode::ok : ExitCode::stopped;
@@ -154,7 +154,7 @@ void Trainer::report(const StepReport& r) {
   }
   if (r.skipped)
     log_.warning("step {}: the gradient is not finite, no update (global samples {} to {})", r.step,
-                 r.consumed_samples - batch_size_at(ramp_, r.consumed_samples), r.consumed_samples);
+                 consumed_before(ramp_, r.step - 1), r.consumed_samples - 1);
   const bool last = r.step == r.steps;
   if (r.step % settings_.log.every == 0 || r.skipped || last) {
     if (lines_++ % 20 == 0) log_.info("{}", status_header());
@@ -167,7 +167,6 @@ void Trainer::report(const StepReport& r) {
 }
 
 void Trainer::evaluate() {
-  if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
   const auto timer = phases_.enter("evaluate");
   int64_t tokens = 0;
   const double loss = validation_loss(tokens);
@@ -179,26 +178,30 @@ void Trainer::evaluate() {
 
 double Trainer::validation_loss(int64_t& tokens) {
   Stream& compute = device_.compute();
-  StepState state = {};
-  state.step = progress_.step;
-  set_step(compute, memory_->state, state);
+  StepState fresh = {};
+  fresh.step = progress_.step;
   const BatchWalk walk{settings_.batch.global, settings_.batch.micro, plan_.grid.dp};
   const int64_t samples = validation_samples_;
+  double loss = 0, counted = 0;  // batch by batch: a sum in f32 would lose tokens beyond 2^24
   for (int64_t first = 0; first < samples; first += walk.global) {
+    if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
+    set_step(compute, memory_->state, fresh);
     loader_->prepare(data_.validation.get(), walk, first, samples);
     const StepBatch data = loader_->upload(compute);
     pipeline_->run(list_for(walk.micro_batches(), Pass::evaluate), plan_.pipeline, data,
                    Mode::evaluate, sync_.get());
-    compute.synchronize();
+    const StepState result = get_step(compute, memory_->state);
+    loss += double{result.sums[0]};
+    counted += double{result.sums[1]};
   }
-  grid_.world().all_reduce(
-      compute, {reinterpret_cast<std::byte*>(memory_->state->sums), Shape{2}, DType::f32});
-  const StepState result = get_step(compute, memory_->state);
-  tokens = static_cast<int64_t>(result.sums[1]);
-  return double{result.sums[0]} / std::max(1.0, double{result.sums[1]});
+  loss = grid_.world().sum(loss);
+  counted = grid_.world().sum(counted);
+  tokens = std::llround(counted);
+  return loss / std::max(1.0, counted);
 }
 
 void Trainer::check_replicas() {
+  if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
   const auto timer = phases_.enter("check replicas");
   sync_->wait_values();
   const std::vector<std::string> names = replica_mismatch(memory_->store, grid_, device_);
@@ -210,9 +213,23 @@ void Trainer::check_replicas() {
 }
 
 bool Trainer::should_stop() {
-  const auto mine = static_cast<int64_t>(stop_.requested());
+  if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
+  const auto timer = phases_.enter("agree to go on");
+  const auto mine = static_cast<int64_t>(stop_ == nullptr ? Stop::none : stop_->requested());
   asked_ = static_cast<Stop>(grid_.world().max(mine));
+  if (watchdog_ != nullptr) watchdog_->rest();
   return asked_ != Stop::none;
+}
+
+// Whether a save can be over before the launcher kills the job.
+bool Trainer::time_to_save() const {
+  const bool late = asked_ == Stop::urgent && last_save_seconds_ > settings_.fault.grace;
+  if (late)
+    log_.warning(
+        "step {} is not saved: the last save took {:.2f} s and fault.grace leaves {} s "
+        "before the launcher kills; the last checkpoint is of step {}",
+        progress_.step, last_save_seconds_, settings_.fault.grace, saved_step_);
+  return !late;
 }
 
 }  // namespace trireme

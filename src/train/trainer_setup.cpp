@@ -1,5 +1,7 @@
 // How a run begins: memory, data, the run directory, initial or loaded state.
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "trireme/config/layout.hpp"
 #include "trireme/train/trainer.hpp"
@@ -102,6 +104,7 @@ void Trainer::open_directory() {
 void Trainer::restore() {
   const std::optional<std::filesystem::path> newest = checkpoints_->newest_whole();
   if (newest) {
+    keep_schedule();
     load(*newest, true);
     log_.info("resumed from {} (step {})", newest->string(), progress_.step);
   } else if (!settings_.checkpoint.load.empty()) {
@@ -113,10 +116,23 @@ void Trainer::restore() {
     start_fresh();
   }
   saved_step_ = newest ? progress_.step : -1;
-  write_deck();
+  if (progress_.step < settings_.run.steps || saved_step_ < 0) write_deck();
   if (grid_.world().rank() == 0)
     metrics_ = std::make_unique<MetricsFile>(
         std::filesystem::path(settings_.run.directory) / "metrics.jsonl", progress_.step);
+}
+
+// A longer run keeps the decay it was started with, unless the deck asks for another.
+void Trainer::keep_schedule() {
+  std::string stored;
+  if (grid_.world().rank() == 0) {
+    std::ifstream file(std::filesystem::path(settings_.run.directory) / "deck.ini");
+    stored.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  stored = grid_.world().broadcast(stored, 0);
+  const std::string note = keep_decay(deck_, stored);
+  if (!note.empty()) log_.info("{}", note);
+  rate_ = learning_rate_of(settings_);
 }
 
 void Trainer::start_fresh() {
@@ -138,8 +154,12 @@ void Trainer::announce() const {
             name_of(m.compute));
   log_.info("grid: {} ({}); {} on each rank", plan_.grid.text(),
             plan_.zero == 1 ? "ZeRO-1" : "replicated optimizer", device_.description());
-  log_.info("memory: {:.1f} MiB a rank planned and taken (rank 0)",
-            static_cast<double>(arena_.high_water_bytes()) / (1 << 20));
+  std::string bytes;
+  for (int stage = 0; stage < plan_.grid.pp; ++stage) {
+    const auto mine = static_cast<int64_t>(arena_.high_water_bytes());
+    bytes += fmt::format(" {}", grid_.world().max(plan_.here.pp == stage ? mine : 0));
+  }
+  log_.info("memory: bytes planned and taken on a rank of each stage:{}", bytes);
   if (data_.train) log_.info("data: {}", data_.train->description());
   for (const std::string& note : deck_.notes) log_.info("{}", note);
   if (progress_.step >= settings_.run.steps)

@@ -71,7 +71,7 @@ void Trainer::save() {
       checkpoints_->save(header_of(settings_, progress_), slices, sidecar.dump(2) + "\n",
                          static_cast<int>(settings_.checkpoint.keep));
   saved_step_ = progress_.step;
-  last_save_seconds_ = seconds_since(start);
+  last_save_seconds_ = grid_.world().max(seconds_since(start));
   log_.info("saved {} ({:.1f} MiB in {:.2f} s, {:.2f} GB/s; rank {} wrote for {:.2f} s)",
             report.path.filename().string(), static_cast<double>(report.file_bytes) / (1 << 20),
             report.seconds, report.bytes_per_second() * 1e-9, report.slowest_rank,
@@ -111,9 +111,11 @@ void Trainer::write_deck() const {
     std::ofstream out(temporary, std::ios::trunc);
     out << to_deck_text(settings_);
     out.close();
-    std::error_code fault;
-    std::filesystem::rename(temporary, path, fault);
-    written = out.good() && !fault;
+    std::error_code fault, ignored;
+    written = out.good();
+    if (written) std::filesystem::rename(temporary, path, fault);
+    written = written && !fault;
+    if (!written) std::filesystem::remove(temporary, ignored);
   }
   grid_.world().require_all(written, ExitCode::io,
                             "cannot write " + path.string() +

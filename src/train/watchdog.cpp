@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
-#include <vector>
+#include <tuple>
 
 #include "trireme/base/error.hpp"
 
@@ -20,6 +20,7 @@ struct Watchdog::Record {
   char host[64];
   int64_t step;
   int64_t phases_begun;
+  int64_t beats;  // of the watching thread: stands still where the process is stopped or gone
   char phase[64];
 };
 
@@ -41,16 +42,17 @@ Watchdog::Watchdog(const Options& options) : options_(options) {
   std::error_code ignored;
   std::filesystem::create_directories(options.directory, ignored);
   const std::filesystem::path path = record_path(options.directory, options.rank);
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  require(file >= 0 && ::ftruncate(file, sizeof(Record)) == 0, ExitCode::io,
-          "cannot write {}: {}. Choose a run.directory that can be written", path.string(),
-          std::strerror(errno));
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  // Written, not only made long: memory of a file without space behind it kills its writer.
+  const Record empty = {};
+  require(file >= 0 && ::pwrite(file, &empty, sizeof(empty), 0) == sizeof(empty), ExitCode::io,
+          "cannot write {}: {}. Choose a run.directory that can be written and has space",
+          path.string(), std::strerror(errno));
   void* memory = ::mmap(nullptr, sizeof(Record), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ::close(file);
   require(memory != MAP_FAILED, ExitCode::io, "cannot map {}: {}", path.string(),
           std::strerror(errno));
   record_ = static_cast<Record*>(memory);
-  *record_ = {};
   ::gethostname(record_->host, sizeof(record_->host) - 1);
   if (options.deadline_seconds > 0) thread_ = std::thread([this] { watch(); });
 }
@@ -83,39 +85,60 @@ void Watchdog::rest() {
   phase("rest");
 }
 
-std::string Watchdog::report(int lines) const {
-  struct Seen {
-    int rank;
-    Record record;
-  };
+std::vector<Watchdog::Seen> Watchdog::look() const {
   std::vector<Seen> seen;
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    Seen one{rank, {}};
+    Record r = {};
     std::ifstream file(record_path(options_.directory, rank), std::ios::binary);
-    if (file.read(reinterpret_cast<char*>(&one.record), sizeof(Record))) seen.push_back(one);
+    if (!file.read(reinterpret_cast<char*>(&r), sizeof(Record))) continue;
+    r.host[sizeof(r.host) - 1] = r.phase[sizeof(r.phase) - 1] = '\0';
+    seen.push_back({rank, r.host, r.phase, r.step, r.phases_begun, r.beats, false});
   }
-  auto behind = [](const Seen& a, const Seen& b) {
-    return std::pair(a.record.step, a.record.phases_begun) <
-           std::pair(b.record.step, b.record.phases_begun);
-  };
-  std::stable_sort(seen.begin(), seen.end(), behind);
+  return seen;
+}
+
+std::string Watchdog::report(int lines) const {
+  std::vector<Seen> seen = look();
+  // A rank of this host whose thread does not move while we wait is stopped or gone. What other
+  // hosts write may reach us late, so nothing is concluded from it.
+  if (thread_.joinable()) {
+    const double pause = pause_seconds();
+    for (double waited = 0; waited < std::max(0.5, 3 * pause); waited += pause) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+      record_->beats += 1;  // others may look at this rank meanwhile
+    }
+    for (const Seen& now : look())
+      for (Seen& before : seen)
+        before.silent = before.silent || (before.rank == now.rank && now.rank != options_.rank &&
+                                          now.host == record_->host && now.beats == before.beats);
+  }
+  auto order = [](const Seen& s) { return std::tuple(!s.silent, s.step, s.phases_begun); };
+  std::stable_sort(seen.begin(), seen.end(),
+                   [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
   std::string text;
   for (size_t i = 0; i < seen.size() && i < static_cast<size_t>(lines); ++i) {
-    Record& r = seen[i].record;
-    r.host[sizeof(r.host) - 1] = r.phase[sizeof(r.phase) - 1] = '\0';
-    text += fmt::format("  rank {} on {}: step {}, {}{}\n", seen[i].rank, r.host, r.step, r.phase,
-                        i == 0 ? "  <- furthest behind" : "");
+    const Seen& s = seen[i];
+    const bool behind = i == 0 && order(seen.front()) < order(seen.back());
+    text += fmt::format("  rank {} on {}: step {}, {}{}\n", s.rank, s.host, s.step, s.phase,
+                        s.silent ? "  <- stopped or gone"
+                        : behind ? "  <- furthest behind"
+                                 : "");
   }
   if (seen.size() > static_cast<size_t>(lines))
     text += fmt::format("  and {} more\n", seen.size() - static_cast<size_t>(lines));
   return text;
 }
 
+double Watchdog::pause_seconds() const {
+  return std::clamp(options_.deadline_seconds / 10, 0.05, 1.0);
+}
+
 void Watchdog::watch() {
   const double deadline = options_.deadline_seconds;
-  const auto pause = std::chrono::duration<double>(std::clamp(deadline / 10, 0.05, 1.0));
+  const auto pause = std::chrono::duration<double>(pause_seconds());
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, pause, [this] { return ending_; })) {
+    record_->beats += 1;
     const int64_t started = started_ns_;
     if (started == 0 || static_cast<double>(now_ns() - started) * 1e-9 < deadline) continue;
     const std::string text = fmt::format(

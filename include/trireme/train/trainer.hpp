@@ -47,6 +47,10 @@ class Trainer {
   Trainer(Deck deck, const ProcessGrid& grid, Device& device, const Log& log);
   ~Trainer();
 
+  // Makes `run` stop when asked; without it signals keep their usual meaning. `stop` outlives
+  // `run`.
+  void obey(const StopRequest& stop) { stop_ = &stop; }
+
   // Collective. Returns the exit code: ok when all steps are done, stopped when asked to stop
   // before.
   ExitCode run();
@@ -65,6 +69,7 @@ class Trainer {
  private:
   void open_directory();
   void restore();
+  void keep_schedule();
   void load(const std::filesystem::path& path, bool with_state);
   void announce() const;
   void build();
@@ -81,6 +86,7 @@ class Trainer {
   void write_deck() const;
   void check_replicas();
   bool should_stop();
+  bool time_to_save() const;
   void report(const StepReport& report);
   int64_t batch_now() const;
   const ActionList& list_for(int64_t micro_batches, Pass pass);
@@ -108,7 +114,7 @@ class Trainer {
   std::unique_ptr<CheckpointDirectory> checkpoints_;
   std::unique_ptr<Watchdog> own_watchdog_;
   std::unique_ptr<MetricsFile> metrics_;
-  StopRequest stop_;
+  const StopRequest* stop_ = nullptr;
   Phases phases_;
   Progress progress_;
   Stop asked_ = Stop::none;
@@ -117,8 +123,8 @@ class Trainer {
   int64_t saved_step_ = -1;
   int64_t skipped_in_a_row_ = 0;
   int64_t lines_ = 0;
-  double recent_seconds_ = 0;  // of a step, smoothed: for the time that is left
-  double last_save_seconds_ = 0;
+  double recent_seconds_ = 0;     // of a step, smoothed: for the time that is left
+  double last_save_seconds_ = 0;  // of the slowest rank
 };
 
 }  // namespace trireme

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 namespace trireme {
 
@@ -36,12 +37,22 @@ class Watchdog {
   // Nothing is watched until the next `begin`.
   void rest();
 
-  // The report that is printed at a deadline: the ranks that are furthest behind, at most `lines`
-  // lines.
+  // The report that is printed at a deadline: ranks of this host that are stopped or gone, then
+  // those that are furthest behind, at most `lines` lines. With a deadline it takes up to 3 s, to
+  // see who still moves.
   std::string report(int lines = 20) const;
 
  private:
   struct Record;
+  // A record as read.
+  struct Seen {
+    int rank = 0;
+    std::string host, phase;
+    int64_t step = 0, phases_begun = 0, beats = 0;
+    bool silent = false;
+  };
+  std::vector<Seen> look() const;
+  double pause_seconds() const;
   void watch();
   Options options_;
   Record* record_ = nullptr;

@@ -1,0 +1,204 @@
+// Another layout gives the same answer: from the same imported weights, losses, gradient norms,
+// gradients and weights of every layout against those of one rank, with odd sizes, both families,
+// dropout on and off, clipping at half the norm. Prints one table.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+
+#include "support/run_program.hpp"
+
+namespace trireme::test {
+namespace {
+
+struct Layout {
+  const char* name;
+  int ranks;
+  const char* words;
+};
+
+const std::vector<Layout> kLayouts = {
+    {"micro-batch 1", 1, "--batch.micro=1"},
+    {"micro-batch 4", 1, "--batch.micro=4"},
+    {"recompute selective", 1, "--model.recompute=selective"},
+    {"recompute full", 1, "--model.recompute=full"},
+    {"tp 2", 2, "--grid.tp=2"},
+    {"tp 4", 4, "--grid.tp=4"},
+    {"tp 2, sequence parallel", 2, "--grid.tp=2 --grid.sequence_parallel=true"},
+    {"tp 4, sequence parallel", 4, "--grid.tp=4 --grid.sequence_parallel=true"},
+    {"pp 2", 2, "--grid.pp=2"},
+    {"pp 4", 4, "--grid.pp=4"},
+    {"pp 2, interleaved", 2, "--grid.pp=2 --grid.virtual_stages=2"},
+    {"dp 2", 2, "--grid.dp=2"},
+    {"dp 2, not sharded", 2, "--grid.dp=2 --optimizer.zero=0"},
+    {"dp 4", 4, "--grid.dp=4"},
+    {"tp 2 x pp 2", 4, "--grid.tp=2 --grid.pp=2"},
+    {"tp 2 x dp 2", 4, "--grid.tp=2 --grid.dp=2"},
+    {"pp 2 x dp 2", 4, "--grid.pp=2 --grid.dp=2"},
+    {"pp 2 x dp 2, not sharded", 4, "--grid.pp=2 --grid.dp=2 --optimizer.zero=0"},
+    {"tp 2 x pp 2, all together", 4,
+     "--grid.tp=2 --grid.pp=2 --grid.virtual_stages=2 --grid.sequence_parallel=true "
+     "--model.recompute=full --model.recompute_layers=1 --batch.micro=1"},
+    {"tp 2 x dp 2, all together", 4,
+     "--grid.tp=2 --grid.dp=2 --grid.sequence_parallel=true --model.recompute=selective "
+     "--batch.micro=1"},
+};
+// With dropout the masks must agree as well: the layouts that cut rows, heads or samples.
+const std::vector<std::string> kWithDropout = {
+    "micro-batch 1", "recompute selective",       "recompute full",
+    "tp 4",          "tp 2, sequence parallel",   "pp 2, interleaved",
+    "dp 4",          "tp 2 x pp 2, all together", "tp 2 x dp 2, all together"};
+
+struct Outcome {
+  std::vector<MetricsLine> metrics;
+  std::map<std::string, std::vector<float>> gradients, weights;
+};
+
+class LayoutTest : public ::testing::Test {
+ protected:
+  LayoutTest() : folder_("layouts") { write_dataset(folder_ / "data", 61, 200); }
+
+  void write_deck(bool llama) {
+    std::ofstream deck(folder_ / "deck.ini");
+    deck << "[run]\nsteps = 20\nseed = 7\n"
+         << "[model]\nfamily = " << (llama ? "llama" : "gpt2")
+         << "\nlayers = 5\nhidden = 24\nheads = 4\nkv_heads = " << (llama ? 2 : 4)
+         << "\nffn = 172\nvocab = 61\n"
+         << "[batch]\nsequence = 20\nglobal = 8\nmicro = 2\n"
+         << "[optimizer]\nlearning_rate = 1e-3\nepsilon = 1e-3\nbucket = 8000\n"
+         << "[schedule]\nkind = constant\n"
+         << "[data]\nkind = indexed\npath = " << (folder_ / "data").string()
+         << "\nsplit = 90,10,0\n"
+         << "[checkpoint]\nevery = 3\nkeep = 0\nload = " << (folder_ / "weights.h5").string()
+         << "\nload_optimizer = false\n"
+         << "[log]\ngradients_at = 1\n"
+         << "[fault]\ncheck_replicas = 5\ndeadline = 50\n";
+    deck.close();
+    const ProgramResult made = run_command(
+        fmt::format("mpirun -n 1 {} {} {}", std::getenv("TRIREME_MAKE_WEIGHTS"),
+                    (folder_ / "deck.ini").string(), (folder_ / "weights.h5").string()));
+    ASSERT_EQ(made.exit_code, 0) << made.output;
+  }
+
+  Outcome run(const Layout& layout, const std::string& common) {
+    const std::filesystem::path directory = folder_ / "run";
+    std::filesystem::remove_all(directory);
+    const ProgramResult result =
+        run_trireme(layout.ranks, fmt::format("train {} --run.directory={} {} {}",
+                                              (folder_ / "deck.ini").string(), directory.string(),
+                                              common, layout.words));
+    Outcome outcome;
+    EXPECT_EQ(result.exit_code, 0) << layout.name << "\n" << result.output;
+    if (result.exit_code != 0) return outcome;
+    outcome.metrics = read_metrics(directory);
+    outcome.gradients = read_tensors(directory / "gradients" / "step_000000001.h5", "gradients/");
+    if (outcome.metrics.size() >= 3)
+      outcome.weights = read_tensors(checkpoint_path(directory, 3), "weights/");
+    return outcome;
+  }
+
+  // Prints a row and checks it. `exact`: no bit may differ.
+  void compare(const Layout& layout, const Outcome& have, const Outcome& want, bool exact) {
+    ASSERT_EQ(have.metrics.size(), want.metrics.size()) << layout.name;
+    ASSERT_EQ(have.metrics.size(), 20u);
+    auto relative = [](double a, double b) { return std::fabs(a / b - 1); };
+    const MetricsLine &first = have.metrics[0], &first_want = want.metrics[0];
+    const double loss1 = relative(first.loss, first_want.loss);
+    const double norm1 = relative(first.grad_norm, first_want.grad_norm);
+    double loss = 0, norm = 0, gradient = 0, weight = 0;
+    for (size_t i = 0; i < 20; ++i) {
+      loss = std::max(loss, relative(have.metrics[i].loss, want.metrics[i].loss));
+      norm = std::max(norm, relative(have.metrics[i].grad_norm, want.metrics[i].grad_norm));
+    }
+    double all = 0;
+    for (const auto& [name, values] : want.gradients) all += std::pow(norm_of(values), 2);
+    for (const auto& [name, values] : want.gradients) {
+      // The gradient of a key bias is zero but for rounding; it is measured against the whole.
+      const double floor = name.ends_with("key.bias") ? std::sqrt(all) : 0;
+      ASSERT_TRUE(have.gradients.contains(name)) << name;
+      const double d = distance(have.gradients.at(name), values, floor);
+      EXPECT_LE(d, 1e-5) << layout.name << ": gradient of " << name;
+      gradient = std::max(gradient, d);
+    }
+    for (const auto& [name, values] : want.weights)
+      weight = std::max(weight, distance(have.weights.at(name), values, 0));
+    fmt::print("| {:26} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} |\n", layout.name,
+               loss1, norm1, loss, norm, gradient, weight);
+    EXPECT_EQ(have.gradients.size(), want.gradients.size());
+    EXPECT_EQ(have.weights.size(), want.weights.size());
+    EXPECT_LE(loss1, 1e-5) << layout.name;
+    EXPECT_LE(norm1, 1e-5) << layout.name;
+    EXPECT_LE(loss, 1e-4) << layout.name;
+    EXPECT_LE(norm, 1e-4) << layout.name;
+    EXPECT_LE(weight, 1e-5) << layout.name;
+    if (exact) {
+      EXPECT_EQ(loss + norm + gradient + weight, 0) << layout.name;
+    }
+  }
+
+  void table(bool llama, double dropout) {
+    write_deck(llama);
+    const Layout one{"one rank", 1, ""};
+    const std::string common = fmt::format("--model.dropout={}", dropout);
+    const double norm =
+        run(one, common + " --run.steps=1 --optimizer.clip=0").metrics.at(0).grad_norm;
+    const std::string clipped = fmt::format("{} --optimizer.clip={:.3g}", common, norm / 2);
+    const Outcome want = run(one, clipped);
+    fmt::print("\n{}, dropout {}: largest relative difference from one rank\n",
+               llama ? "llama" : "gpt2", dropout);
+    fmt::print("| {:26} | loss 1  | norm 1  | loss 20 | norm 20 | gradient| weights |\n", "layout");
+    for (const Layout& layout : kLayouts) {
+      if (dropout > 0 && std::ranges::find(kWithDropout, layout.name) == kWithDropout.end())
+        continue;
+      const bool exact = std::string(layout.name).starts_with("recompute");
+      compare(layout, run(layout, clipped), want, exact);
+    }
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(LayoutTest, Gpt2) {
+  table(false, 0);
+}
+TEST_F(LayoutTest, Llama) {
+  table(true, 0);
+}
+TEST_F(LayoutTest, Gpt2WithDropout) {
+  table(false, 0.1);
+}
+TEST_F(LayoutTest, LlamaWithDropout) {
+  table(true, 0.1);
+}
+
+TEST_F(LayoutTest, InitialWeightsAreTheSameFileOnEveryLayout) {
+  for (bool llama : {false, true}) {
+    write_deck(llama);
+    std::string want;
+    for (const Layout& layout :
+         std::vector<Layout>{{"one rank", 1, ""},
+                             {"tp 4", 4, "--grid.tp=4"},
+                             {"pp 2", 2, "--grid.pp=2 --grid.virtual_stages=2"},
+                             {"dp 4", 4, "--grid.dp=4"},
+                             {"tp 2 x pp 2", 4, "--grid.tp=2 --grid.pp=2"},
+                             {"dp 2", 2, "--optimizer.zero=0"}}) {
+      const std::filesystem::path directory = folder_ / "initial";
+      std::filesystem::remove_all(directory);
+      const ProgramResult result = run_trireme(
+          layout.ranks,
+          fmt::format("train {} --run.directory={} --run.steps=0 --checkpoint.load= {}",
+                      (folder_ / "deck.ini").string(), directory.string(), layout.words));
+      ASSERT_EQ(result.exit_code, 0) << layout.name << "\n" << result.output;
+      const std::string bytes = file_bytes(checkpoint_path(directory, 0));
+      ASSERT_GT(bytes.size(), 1000u);
+      if (want.empty()) want = bytes;
+      EXPECT_TRUE(bytes == want) << layout.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test
