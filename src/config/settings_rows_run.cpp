@@ -34,9 +34,10 @@ std::vector<Setting> run_rows() {
       {.name = "run.evaluate_batches",
        .field = of(&RunSettings::evaluate_batches),
        .unit = "global batches",
-       .range = {1, kMostSteps},
+       .range = {0, kMostSteps},
        .effect = SettingEffect::layout,
-       .help = "Validation batches of each evaluation, the same ones every time."},
+       .help = "Validation batches of each evaluation, the same ones every time. 0: the whole "
+               "validation part, once (order random: as many windows as it has room for)."},
   };
 }
 
@@ -229,7 +230,16 @@ std::vector<Setting> fault_rows() {
        .range = {0, 1e7},
        .derived = "off",
        .effect = kLayout,
-       .help = "A step that takes longer ends the job with exit code 76."},
+       .help =
+           "A step, a batch of an evaluation or a save that takes longer ends the job with exit "
+           "code 76."},
+      {.name = "fault.grace",
+       .field = of(&FaultSettings::grace),
+       .unit = "seconds",
+       .range = {0, 1e7},
+       .effect = kLayout,
+       .help = "Time between SIGTERM and SIGKILL of the launcher (mpirun: 2). On SIGTERM or SIGINT "
+               "no save is started where the last one took longer. SIGUSR1 always saves."},
       {.name = "fault.check_replicas",
        .field = of(&FaultSettings::check_replicas),
        .unit = "steps",

@@ -20,7 +20,7 @@ struct RunSettings {
   int64_t steps = 0;
   int64_t seed = 1234;
   int64_t evaluate_every = 0;
-  int64_t evaluate_batches = 10;
+  int64_t evaluate_batches = 10;  // 0: the whole validation part
 };
 
 struct GridSettings {
@@ -105,6 +105,7 @@ struct LogSettings {
 
 struct FaultSettings {
   double deadline = 0;  // seconds; 0: off
+  double grace = 2;     // seconds; mpirun's
   int64_t check_replicas = 0;
   int64_t skip_limit = 5;
 };
