@@ -242,6 +242,62 @@ TEST_F(Attention, ResultsDoNotDependOnThreads) {
   }
 }
 
+// What a rank of a tensor-parallel group (some heads) or a micro-batch (some sequences) computes
+// is, bit for bit, its piece of the whole.
+TEST_F(Attention, PiecesEqualTheWhole) {
+  const AttentionShape shape = with_dropout(shape_of(2, 75, 4, 2, 8));
+  Problem whole(shape, DType::f32), pieces(shape, DType::f32);
+  whole.forward(device_);
+  whole.backward(device_);
+  const auto lse = whole.log_sum_exp.get();
+  for (int64_t b = 0; b < 2; ++b) {
+    for (int64_t g = 0; g < 2; ++g) {
+      AttentionShape part = shape;
+      part.batch = 1;
+      part.heads = 2;
+      part.kv_heads = 1;
+      part.first_head += 2 * g;
+      part.dropout.sample_offset += b;
+      const auto cut = [&](TestMatrix& x, int64_t width) {
+        Matrix piece = x.view();
+        piece.data += static_cast<size_t>(b * 75 * piece.stride) * sizeof(float);
+        piece.rows = 75;
+        return piece.columns(g * width, (g + 1) * width);
+      };
+      TestMatrix sums(2, 75, DType::f32);
+      const Matrix q = cut(pieces.q, 16), k = cut(pieces.k, 8), v = cut(pieces.v, 8);
+      const Matrix output = cut(pieces.output, 16);
+      attention_forward(device_.compute(), {part, q, k, v, output, sums.tensor({1, 2, 75})});
+      attention_backward(device_.compute(),
+                         {part, q, k, v, output, cut(pieces.d_output, 16), sums.tensor({1, 2, 75}),
+                          cut(pieces.d_q, 16), cut(pieces.d_k, 8), cut(pieces.d_v, 8)});
+      const auto first = lse.begin() + (b * 4 + g * 2) * 75;
+      EXPECT_EQ(sums.get(), std::vector<float>(first, first + 150));
+    }
+  }
+  EXPECT_EQ(pieces.output.get(), whole.output.get());
+  EXPECT_EQ(pieces.d_q.get(), whole.d_q.get());
+  EXPECT_EQ(pieces.d_k.get(), whole.d_k.get());
+  EXPECT_EQ(pieces.d_v.get(), whole.d_v.get());
+}
+
+TEST_F(Attention, LaterTokensChangeNothing) {
+  const int64_t length = 130, width = 24, kept = 70;
+  Problem problem(shape_of(1, length, 3, 3, 8), DType::f32);
+  problem.forward(device_);
+  const auto before = problem.output.get();
+  for (TestMatrix* x : {&problem.q, &problem.k, &problem.v}) {
+    auto values = x->get();
+    for (size_t i = kept * width; i < values.size(); ++i) values[i] = 50 - values[i];
+    x->set(values);
+  }
+  problem.forward(device_);
+  const auto after = problem.output.get();
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + kept * width, after.begin()));
+  EXPECT_FALSE(
+      std::equal(before.begin() + kept * width, before.end(), after.begin() + kept * width));
+}
+
 TEST_F(Attention, LargeScoresDoNotOverflow) {
   AttentionShape shape = shape_of(1, 80, 2, 1, 8);
   shape.scale = 100;
