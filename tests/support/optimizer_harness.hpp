@@ -45,6 +45,7 @@ inline std::vector<Layout> layouts_of(int ranks) {
 inline ModelShape five_layers(bool llama, DType compute = DType::f32) {
   ModelShape model = odd_model(llama);
   model.layers = 5;
+  model.ffn = 44;
   model.compute = compute;
   return model;
 }
@@ -59,7 +60,7 @@ inline float total_gradient(const std::string& name, int64_t index, int step) {
   return static_cast<float>(normal_at(key, static_cast<uint64_t>(index)));
 }
 
-constexpr int64_t kSmallBucket = 3000;  // elements: several buckets, one of them nearly all padding
+constexpr int64_t kSmallBucket = 1500;  // elements: several buckets, one of them nearly all padding
 
 class OptimizerHarness {
  public:
