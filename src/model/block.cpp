@@ -139,8 +139,11 @@ void Block::mlp_forward_part(LayerContext& c, TensorView normalized, TensorView 
   if (gated_) {
     up_.forward(stream, x, s.up);
     swiglu_forward(stream, s.up, activation);
-  } else {
+  } else if (up_.has_bias()) {
     up_.forward_gelu(stream, x, s.up, activation);
+  } else {
+    up_.forward(stream, x, s.up);
+    gelu_forward(stream, s.up, activation);
   }
   if (purpose == Purpose::recompute) return;
   down_.forward(stream, activation, tp_.partial(v.delta, v));

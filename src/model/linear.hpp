@@ -18,7 +18,8 @@ class ColumnLinear {
   ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights, bool bias);
 
   void forward(Stream& stream, Matrix x, Matrix y) const;
-  // y = gelu(pre), pre = x W^T + b.
+  bool has_bias() const { return !pieces_.empty() && pieces_[0].bias.data != nullptr; }
+  // y = gelu(pre), pre = x W^T + b; needs biases.
   void forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y) const;
   // dx [N, in] = dy W: this rank's part of the sum over tp.
   void backward_input(Stream& stream, Matrix dy, Matrix dx) const;

@@ -42,8 +42,7 @@ void finish_gradients(const ModelHarness& harness, const Communicator& tp,
 
 class ChunkTest : public ::testing::Test {
  protected:
-  void compare_with_one_rank(bool llama, float dropout, bool sequence_parallel) {
-    const ModelShape model = odd_model(llama, dropout);
+  void compare_with_one_rank(const ModelShape& model, bool sequence_parallel) {
     const Communicator alone = world().split(world().rank(), 0, "alone");
     ModelHarness reference(model, options_for(alone, false), device(), alone);
     const double loss = reference.run(Mode::train);
@@ -77,12 +76,21 @@ class ChunkTest : public ::testing::Test {
 
 TEST_F(ChunkTest, TensorParallelGivesTheSameGradients) {
   for (bool llama : {false, true})
-    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(llama, dropout, false);
+    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(odd_model(llama, dropout), false);
+}
+
+// A GPT without biases, and a Llama with them: what is off in one family is on in the other.
+TEST_F(ChunkTest, FamiliesWithAndWithoutBiases) {
+  for (bool llama : {false, true}) {
+    ModelShape model = odd_model(llama, 0);
+    model.bias = !model.bias;
+    for (bool sequence_parallel : {false, true}) compare_with_one_rank(model, sequence_parallel);
+  }
 }
 
 TEST_F(ChunkTest, SequenceParallelGivesTheSameGradients) {
   for (bool llama : {false, true})
-    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(llama, dropout, true);
+    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(odd_model(llama, dropout), true);
 }
 
 TEST_F(ChunkTest, RecomputingChangesNoBit) {

@@ -57,7 +57,7 @@ enum class Epilogue : uint8_t {
   none,
   bias,       // c += bias (row vector)
   bias_gelu,  // pre_activation = product + bias; c = gelu(pre_activation as stored), the same bits
-              // as gelu_forward gives, so that recomputing changes nothing; bias may be empty
+              // as gelu_forward gives, so that recomputing changes nothing
 };
 
 // c [m,n] = op(a) [m,k] * op(b) [k,n] + beta * c. Matrices may be strided. a and b have one type; c
