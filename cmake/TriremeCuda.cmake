@@ -10,7 +10,8 @@ set(TRIREME_CUDA_ARCHITECTURES "80-virtual;90-real;100-real" CACHE STRING
     "GPU architectures; those that the compiler does not know are left out")
 option(TRIREME_USE_CUDNN "use cuDNN's fused attention where cuDNN is found" ON)
 set(CUDNN_FRONTEND_INCLUDE_DIR "" CACHE PATH "folder that holds cudnn_frontend.h; empty: fetch it")
-set(cudnn_frontend_version 1.32.0)
+# Later ones than 1.16 also want the run-time compiler (NVRTC), for operations that are not used here.
+set(cudnn_frontend_version 1.16.0)
 
 if(NOT TRIREME_BACKEND STREQUAL "cuda")
   return()

@@ -29,7 +29,8 @@ void compare(const Output& expected, const Output& got) {
   double squares = 0, difference = 0;
   for (float value : expected.values)
     if (std::isfinite(value)) squares += double{value} * value;
-  const double typical = std::sqrt(squares / std::max<double>(1, expected.values.size()));
+  const double typical =
+      std::sqrt(squares / std::max(1.0, static_cast<double>(expected.values.size())));
   int reported = 0;
   for (size_t i = 0; i < expected.values.size() && reported < 3; ++i) {
     const double e = expected.values[i], g = got.values[i];
