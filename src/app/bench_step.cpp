@@ -120,6 +120,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
     seconds.push_back(last.step_seconds);
     product = std::max(product, anchor.best(2));
   }
+  trainer.settle();
   const double typical = median(seconds);
   const double rate = last.tflops_per_rank * 1e12 * last.step_seconds / typical;
   log.info("{} on {}; {}", grid.shape().text(), device.description(), math_description());

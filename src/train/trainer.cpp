@@ -22,6 +22,7 @@ ExitCode Trainer::run() {
     if (due(settings_.checkpoint.every)) save();
   }
   if (saved_step_ != progress_.step && time_to_save()) save();
+  settle();
   const bool done = progress_.step >= settings_.run.steps;
   if (!done) log_.info("stopped after step {}; start again to go on", progress_.step);
   return done ? ExitCode::ok : ExitCode::stopped;
@@ -52,6 +53,11 @@ StepReport Trainer::advance() {
     result = get_step(device_.compute(), memory_->state);
   }
   return finish_step(result, batch, seconds_since(start));
+}
+
+void Trainer::settle() {
+  sync_->wait_values();
+  device_.compute().synchronize();
 }
 
 int64_t Trainer::batch_now() const {

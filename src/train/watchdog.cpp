@@ -20,6 +20,7 @@ struct Watchdog::Record {
   char host[64];
   int64_t step;
   int64_t phases_begun;
+  int64_t ends;   // 1: this rank ends the job and reports
   int64_t beats;  // of the watching thread: stands still where the process is stopped or gone
   char phase[64];
 };
@@ -92,7 +93,7 @@ std::vector<Watchdog::Seen> Watchdog::look() const {
     std::ifstream file(record_path(options_.directory, rank), std::ios::binary);
     if (!file.read(reinterpret_cast<char*>(&r), sizeof(Record))) continue;
     r.host[sizeof(r.host) - 1] = r.phase[sizeof(r.phase) - 1] = '\0';
-    seen.push_back({rank, r.host, r.phase, r.step, r.phases_begun, r.beats, false});
+    seen.push_back({rank, r.host, r.phase, r.step, r.phases_begun, r.beats, r.ends != 0, false});
   }
   return seen;
 }
@@ -102,11 +103,7 @@ std::string Watchdog::report(int lines) const {
   // A rank of this host whose thread does not move while we wait is stopped or gone. What other
   // hosts write may reach us late, so nothing is concluded from it.
   if (thread_.joinable()) {
-    const double pause = pause_seconds();
-    for (double waited = 0; waited < std::max(0.5, 3 * pause); waited += pause) {
-      std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-      record_->beats += 1;  // others may look at this rank meanwhile
-    }
+    move_for(std::max(0.5, 3 * pause_seconds()));
     for (const Seen& now : look())
       for (Seen& before : seen)
         before.silent = before.silent || (before.rank == now.rank && now.rank != options_.rank &&
@@ -129,6 +126,24 @@ std::string Watchdog::report(int lines) const {
   return text;
 }
 
+// One report is enough. The launcher ends this rank with the one that reports; if it does not, this
+// rank goes by itself, moving until then.
+void Watchdog::leave_if_others_end_the_job() const {
+  auto reports = [this](const Seen& s) { return s.ends && s.rank != options_.rank; };
+  if (!std::ranges::any_of(look(), reports)) return;
+  move_for(5);
+  ::_exit(static_cast<int>(ExitCode::peer));
+}
+
+// Waits, and shows the others that this rank is alive.
+void Watchdog::move_for(double seconds) const {
+  const double pause = pause_seconds();
+  for (double waited = 0; waited < seconds; waited += pause) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+    record_->beats += 1;
+  }
+}
+
 double Watchdog::pause_seconds() const {
   return std::clamp(options_.deadline_seconds / 10, 0.05, 1.0);
 }
@@ -141,6 +156,8 @@ void Watchdog::watch() {
     record_->beats += 1;
     const int64_t started = started_ns_;
     if (started == 0 || static_cast<double>(now_ns() - started) * 1e-9 < deadline) continue;
+    leave_if_others_end_the_job();
+    record_->ends = 1;
     const std::string text = fmt::format(
         "[rank {}] error: step {} took longer than fault.deadline = {} s, in phase '{}'; the job "
         "is "

@@ -57,6 +57,8 @@ class Trainer {
 
   // Collective. One step, without reports, evaluation or saving; for the bench.
   StepReport advance();
+  // Collective. Waits for what the last step left in flight; before the trainer goes.
+  void settle();
   // Collective. Initial weights instead of a run directory's state; for the bench.
   void start_fresh();
 

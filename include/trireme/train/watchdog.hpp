@@ -49,9 +49,11 @@ class Watchdog {
     int rank = 0;
     std::string host, phase;
     int64_t step = 0, phases_begun = 0, beats = 0;
-    bool silent = false;
+    bool ends = false, silent = false;
   };
   std::vector<Seen> look() const;
+  void leave_if_others_end_the_job() const;
+  void move_for(double seconds) const;
   double pause_seconds() const;
   void watch();
   Options options_;
