@@ -59,13 +59,19 @@ void try_directory(const std::filesystem::path& directory, const std::string& pr
   constexpr int64_t kTrialBytes = int64_t{1} << 20;
   const std::filesystem::path trial = directory / "probe.trial.tmp";
   io::remove_file(trial);
-  io::PosixFile file = io::PosixFile::create(trial);
-  file.reserve(kTrialBytes);
-  file.write_at(std::as_bytes(std::span(probe)), 0);
-  file.sync();
-  file.close();
-  io::rename_file(trial, directory / probe);
-  io::sync_directory(directory);
+  try {
+    io::PosixFile file = io::PosixFile::create(trial);
+    file.reserve(kTrialBytes);
+    file.write_at(std::as_bytes(std::span(probe)), 0);
+    file.sync();
+    file.close();
+    io::rename_file(trial, directory / probe);
+    io::sync_directory(directory);
+  } catch (...) {
+    ::unlink(trial.c_str());
+    ::unlink((directory / probe).c_str());
+    throw;
+  }
 }
 
 std::string join(const std::vector<NamedCheckpoint>& files) {
