@@ -35,7 +35,8 @@ constexpr std::array kPeaks = {
 int count_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaErrorNoDevice)
+  // Without a driver the runtime says that the driver is too old.
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver)
     count = 0;
   else
     check_cuda(status, "looking for devices");
