@@ -19,7 +19,7 @@ constexpr const char* kAbout =
     "Trireme checkpoint: whole tensors, row-major. /checksums is the index with a checksum of each "
     "tensor, /header the state that is not a tensor. bf16 is a 16-bit float with 8 exponent bits.";
 
-// A file in memory where there is one, that vanishes with this object.
+// A file in memory where there is one. It lives as long as this object; its name need not.
 class ScratchFile {
  public:
   ScratchFile() {
@@ -33,17 +33,23 @@ class ScratchFile {
         directory.string(), system_reason(errno));
   }
   ~ScratchFile() {
+    remove_name();
     ::close(descriptor_);
-    ::unlink(path_.c_str());
   }
   ScratchFile(const ScratchFile&) = delete;
   ScratchFile& operator=(const ScratchFile&) = delete;
+  // Once HDF5 has it open: a job that is killed from here on leaves nothing.
+  void remove_name() {
+    if (has_name_) ::unlink(path_.c_str());
+    has_name_ = false;
+  }
   const std::string& path() const { return path_; }
   int descriptor() const { return descriptor_; }
 
  private:
   std::string path_;
   int descriptor_ = -1;
+  bool has_name_ = true;
 };
 
 Hdf5Handle property_list(hid_t kind) {
@@ -200,13 +206,14 @@ void add_header(FileLayout& layout, std::string text) {
 FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<StoredTensor> tensors) {
   require(!tensors.empty(), ExitCode::internal, "a checkpoint without tensors");
   const QuietHdf5 quiet;
-  const ScratchFile scratch;
+  ScratchFile scratch;
   std::string text = encode_header(header);
   require(static_cast<int64_t>(text.size()) <= kLargestHeader, ExitCode::bad_config,
           "the deck's sections have {} bytes; at most {} fit into a checkpoint", text.size(),
           kLargestHeader);
   FileLayout layout;
   Hdf5Handle file = create_file(scratch.path(), tensors.size());
+  scratch.remove_name();
   add_attributes(file, header);
   {
     const Hdf5Handle scalar(H5Screate(H5S_SCALAR), H5Sclose, "make a scalar space");
