@@ -1,61 +1,85 @@
-# Thin targets over CMake. `make help` lists them; BUILD, BACKEND, RANKS, TEXT and ARGS may be set.
+# Thin targets over CMake: `make help` lists them, and the settings that they take.
 BUILD ?= build
 BACKEND ?= auto
 RANKS ?= 4
-TEXT ?=
 JOBS ?= $(shell nproc)
+TEXT ?=
+ARGS ?=
+PREFIX ?=
+SETUP ?= yes
+CMAKE_ARGS ?=
 CTEST_ARGS ?=
+MPIRUN ?= mpirun --oversubscribe --bind-to none
 
 PROGRAM := $(BUILD)/bin/trireme
-DEMO := runs/demo
-# Open MPI refuses to start as root unless told twice; these lines are for tests and the demo only.
-ifeq ($(shell id -u),0)
-ROOT_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# What starts at once is built for the CPU where no GPU is to be seen, whether nvcc is here or not.
+WANTED = $(BACKEND)
+ifeq ($(BACKEND)$(wildcard /dev/nvidia0 /dev/dxg),auto)
+run bench: WANTED = cpu
 endif
-MPIRUN := $(ROOT_ENV) mpirun --oversubscribe --bind-to none
+# Open MPI refuses to start as root unless told twice: containers and continuous integration are root.
+ifeq ($(shell id -u),0)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+endif
 
-.PHONY: help run test test-gpu build bench format lint install clean setup
 .DEFAULT_GOAL := help
+.PHONY: help setup setup-tests configure build build-tests run test test-gpu bench format lint install clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
-	@echo "  settings: BUILD=$(BUILD) BACKEND=$(BACKEND) (auto, cpu, cuda) RANKS=$(RANKS) TEXT=file.txt"
+	@echo "Trireme: GPT and Llama models over MPI. Targets:"
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
+	@echo "Settings (make run RANKS=2):"
+	@echo "  RANKS=$(RANKS)         MPI ranks of the demo"
+	@echo "  TEXT=file.txt   train the demo on this text"
+	@echo "  ARGS=           more words for trireme train, as ARGS='--run.steps=100 --log.every=5'"
+	@echo "  BACKEND=$(BACKEND)    auto (CUDA where nvcc is found), cpu or cuda"
+	@echo "  BUILD=$(BUILD)     build folder; JOBS=$(JOBS) compilers at a time; CMAKE_ARGS= CTEST_ARGS="
+	@echo "  PREFIX= DESTDIR=  where make install puts things"
+	@echo "  SETUP=no        look for no packages and install none"
 
-setup: ## install the packages that are missing (Debian, Ubuntu), else list them
-	@tools/setup.sh
+setup: ## install the packages that the build needs (Debian, Ubuntu), elsewhere list them
+	@[ $(SETUP) = no ] || tools/setup.sh build
+
+setup-tests:
+	@[ $(SETUP) = no ] || tools/setup.sh all
+
+configure:
+	@mkdir -p $(BUILD)
+	@cmake -S . -B $(BUILD) -G Ninja -DTRIREME_BACKEND=$(BACKEND) $(CMAKE_ARGS) > $(BUILD)/configure.log 2>&1 \
+	  || { cat $(BUILD)/configure.log; exit 1; }
+	@grep -E '^-- (MPI|CUDA|CPU|Attention|GPU)' $(BUILD)/configure.log || true
 
 build: setup ## configure and build $(BUILD)/bin/trireme
-	@cmake -S . -B $(BUILD) -G Ninja -DTRIREME_BACKEND=$(BACKEND) $(CMAKE_ARGS) > $(BUILD).log 2>&1 \
-	  || { cat $(BUILD).log; exit 1; }
-	@grep -E '^-- (MPI|CUDA|Backend)' $(BUILD).log || true
+	@$(MAKE) --no-print-directory configure BACKEND=$(WANTED) CMAKE_ARGS="-DTRIREME_TESTS=OFF $(CMAKE_ARGS)"
 	@cmake --build $(BUILD) -j $(JOBS)
 
-$(PROGRAM): setup
-	@$(MAKE) --no-print-directory build CMAKE_ARGS="-DTRIREME_TESTS=OFF $(CMAKE_ARGS)"
+build-tests: setup-tests
+	@$(MAKE) --no-print-directory configure CMAKE_ARGS="-DTRIREME_TESTS=ON $(CMAKE_ARGS)"
+	@cmake --build $(BUILD) -j $(JOBS)
 
-run: $(PROGRAM) ## train a byte-level model on text (TEXT=file for your own) with RANKS ranks
-	@tools/demo.sh "$(PROGRAM)" "$(MPIRUN)" "$(RANKS)" "$(DEMO)" "$(TEXT)"
+run: build ## train a byte-level Llama on real text, on 4 ranks: the demo
+	@tools/demo.sh "$(PROGRAM)" "$(MPIRUN)" "$(RANKS)" "$(TEXT)" $(ARGS)
 
-test: setup ## lint, build with the tests and run them
-	@$(MAKE) --no-print-directory build CMAKE_ARGS="-DTRIREME_TESTS=ON $(CMAKE_ARGS)"
-	@$(MAKE) --no-print-directory lint
-	@$(ROOT_ENV) ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
+test: build-tests ## lint, build and run every test that needs no GPU
+	@tools/lint.sh $(BUILD) recent
+	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
 
-test-gpu: ## run the tests that need a GPU; they skip visibly without one
-	@$(ROOT_ENV) ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
+test-gpu: build-tests ## run the tests that need a GPU; they skip visibly without one
+	@ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
 
-bench: $(PROGRAM) ## time operations and a whole training step on this machine
-	@$(PROGRAM) bench ops
+bench: build ## time a whole training step beside this machine's matrix products
 	@$(PROGRAM) bench step inputs/gpt2_124m.ini --batch.micro=4 --batch.global=4 --batch.sequence=256 --precision.compute=f32
 
 format: ## format the sources in place
-	@git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh' | xargs clang-format -i
+	@tools/lint.sh $(BUILD) format
 
-lint: ## formatting, layers, clang-tidy's short allow list
-	@tools/lint.sh $(BUILD)
+lint: setup-tests ## check formatting, layers and clang-tidy's list on the whole tree
+	@[ -e $(BUILD)/compile_commands.json ] || $(MAKE) --no-print-directory configure
+	@tools/lint.sh $(BUILD) all
 
-install: build ## install program, decks and docs under CMAKE_INSTALL_PREFIX
-	@cmake --install $(BUILD)
+install: build ## install programs, decks and docs under PREFIX (default /usr/local)
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) $(if $(PREFIX),--prefix "$(PREFIX)")
 
 clean: ## remove the build folder; runs stay
-	@rm -rf $(BUILD) $(BUILD).log
+	@rm -rf $(BUILD)

@@ -86,7 +86,7 @@ function(trireme_backend backend)
     add_executable(${program} ${app_sources})
     target_link_libraries(${program} PRIVATE trireme_train_${b})
     target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    install(TARGETS ${program} RUNTIME DESTINATION bin)
+    install(TARGETS ${program} EXPORT trireme_programs RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endfunction()
 

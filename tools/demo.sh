@@ -1,35 +1,43 @@
 #!/bin/bash
-# The main job of `make run`: bytes of real text to a dataset, training on several ranks, and two
-# counting models of the same text to compare with. usage: demo.sh PROGRAM MPIRUN RANKS RUN_DIR [TEXT]
+# The main job of `make run`: bytes of real text become a dataset, a small Llama is trained on them by
+# several ranks, and two counting models of the same text stand beside its validation loss.
+# usage: demo.sh PROGRAM MPIRUN RANKS TEXT [--section.key=value ...]; TEXT "" is Debian's fortunes
 set -euo pipefail
-program=$1 mpirun=$2 ranks=$3 run=$4 text=${5:-}
-
+program=$1 mpirun=$2 ranks=$3 text=$4
+shift 4
 data=runs/text
 mkdir -p "$data"
-if [ -n "$text" ]; then
-  prefix=$data/$(basename "$text" | tr -c 'A-Za-z0-9\n' '_')
-  run=$run-$(basename "$prefix")
-  "$program" tokenize --input "$text" --tokenizer bytes --output "$prefix"
-else
-  # The plain files of the fortunes packages, in C-locale order; documents are parted by a % line.
-  folder=/usr/share/games/fortunes
-  if [ ! -e $folder/wisdom ]; then
-    sudo=$([ "$(id -u)" -eq 0 ] || echo sudo)
-    command -v apt-get > /dev/null ||
-      { echo "no text: give one with make run TEXT=file.txt" >&2; exit 66; }
-    $sudo apt-get update -qq
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-      fortunes fortunes-min > /dev/null
-  fi
-  prefix=$data/fortunes
-  mapfile -t files < <(cd $folder && LC_ALL=C ls | grep -v '\.')
-  "$program" tokenize --input "${files[@]/#/$folder/}" --document-mark % --tokenizer bytes --output "$prefix"
-fi
 
-grid=()
-[ "$ranks" -eq 4 ] || grid=(--grid.tp=1 --grid.pp=1)
-status=0
-$mpirun -n "$ranks" "$program" train inputs/tiny.ini --run.directory="$run" --data.path="$prefix" "${grid[@]}" || status=$?
-[ $status -eq 0 ] || exit $status
-python3 tools/ngram.py "$prefix" --split 90,10,0
-echo "run directory: $run (delete it to start over; the same command resumes an unfinished run)"
+# Names a dataset after its text, so that another text is another run.
+name_of() { # name_of NAME FILE...
+  local name=$1
+  shift
+  echo "$(tr -c 'A-Za-z0-9\n' _ <<< "$name")_$(cat "$@" | sha256sum | cut -c 1-8)"
+}
+
+if [ -n "$text" ]; then
+  [ -r "$text" ] || { echo "$text: no such file, or it cannot be read" >&2; exit 66; }
+  name=$(name_of "$(basename "$text")" "$text")
+  inputs=("$text") mark=()
+else
+  # The plain files of the fortunes packages, in C-locale order; a line with % parts documents.
+  folder=/usr/share/games/fortunes
+  [ -e $folder/wisdom ] || tools/setup.sh demo
+  mapfile -t inputs < <(find $folder -maxdepth 1 -type f ! -name '*.*' | LC_ALL=C sort)
+  name=$(name_of fortunes "${inputs[@]}") mark=(--document-mark %)
+fi
+"$program" tokenize --input "${inputs[@]}" "${mark[@]}" --tokenizer bytes --output "$data/$name"
+
+# Ours unless the command line says otherwise: tp 2 x pp 2, and data parallelism over the rest, as far as
+# the number of ranks allows.
+words=("$@")
+default() { # default SECTION.KEY VALUE
+  [[ " ${words[*]} " == *" --$1="* ]] || words+=("--$1=$2")
+}
+default run.directory "runs/demo_$name"
+default data.path "$data/$name"
+default grid.tp $((ranks % 2 == 0 ? 2 : 1))
+default grid.pp $((ranks % 4 == 0 ? 2 : 1))
+$mpirun -n "$ranks" "$program" train inputs/tiny.ini "${words[@]}"
+python3 tools/ngram.py "$data/$name" --held-out 0.1
+echo "The same command goes on where it stopped, from the run directory in runs/; delete that to start over."

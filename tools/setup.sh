@@ -1,7 +1,10 @@
 #!/bin/bash
-# Makes sure that everything the build needs is there. On Debian and Ubuntu missing packages are
-# installed with apt (with sudo unless root); elsewhere they are listed and the script ends with 1.
+# Makes sure that what is needed is there: build (compiler, MPI, libraries), all (tests and lint too) or
+# demo (its text). On Debian and Ubuntu missing packages are installed by apt, with sudo unless root;
+# elsewhere they are listed and the script ends with 1. Versions are checked by CMake.
+# usage: setup.sh [build|all|demo]
 set -euo pipefail
+what=${1:-build}
 
 packages=()
 need() { # need PACKAGE TEST...: PACKAGE is missing when TEST fails
@@ -9,46 +12,66 @@ need() { # need PACKAGE TEST...: PACKAGE is missing when TEST fails
   shift
   "$@" > /dev/null 2>&1 || packages+=("$package")
 }
-has_header() { printf '#include <%s>\n' "$1" | "${CXX:-g++}" -std=c++20 -fsyntax-only -x c++ - ${2:+"$2"}; }
-has_file() { compgen -G "$1"; }
+program() { command -v "$1"; }
+file() { compgen -G "$1"; }
+header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "${CXX:-g++}" -E -x c++ -; }
+parallel_hdf5() { file '/usr/include/hdf5/openmpi/hdf5.h' || program h5pcc || [ -n "${HDF5_ROOT:-}" ]; }
+openblas() { file '/usr/lib/*/openblas-openmp/libopenblas.so' || { ! program apt-get && ldconfig -p | grep openblas; }; }
+tidy() { clang-tidy --version | grep -qE 'version (1[5-9]|[2-9][0-9])' || program clang-tidy-15; }
 
-need g++ command -v "${CXX:-g++}"
-need make command -v make
-need cmake command -v cmake
-need ninja-build command -v ninja
-need git command -v git
-need python3 command -v python3
-need clang-format command -v clang-format
-need clang-tidy command -v clang-tidy
-need openmpi-bin command -v mpirun
-need libopenmpi-dev command -v mpicxx
-need libhdf5-openmpi-dev has_file '/usr/include/hdf5/openmpi/hdf5.h'
-need hdf5-tools command -v h5dump
-need libboost-program-options-dev has_header boost/program_options.hpp
-need libfmt-dev has_header fmt/format.h
-need nlohmann-json3-dev has_header nlohmann/json.hpp
-need libgtest-dev has_header gtest/gtest.h
-need libopenblas-openmp-dev has_file '/usr/lib/*/openblas-openmp/libopenblas.so'
-need strace command -v strace
-
+if [ "$what" = demo ]; then
+  need fortunes file '/usr/share/games/fortunes/wisdom'
+  need fortunes-min file '/usr/share/games/fortunes/literature'
+else
+  need g++ program "${CXX:-g++}"
+  need make program make
+  need cmake program cmake
+  need ninja-build program ninja
+  need git program git
+  need python3 program python3
+  need openmpi-bin program mpirun
+  need libopenmpi-dev program mpicxx
+  need libhdf5-openmpi-dev parallel_hdf5
+  need libboost-program-options-dev header boost/program_options.hpp
+  need libfmt-dev header fmt/format.h
+  need nlohmann-json3-dev header nlohmann/json.hpp
+  need libopenblas-openmp-dev openblas
+fi
+if [ "$what" = all ]; then
+  need libgtest-dev header gtest/gtest.h
+  need hdf5-tools program h5dump
+  need strace program strace
+  need clang-format program clang-format
+  need clang-tidy-15 tidy
+fi
 [ ${#packages[@]} -eq 0 ] && exit 0
+
 if ! command -v apt-get > /dev/null; then
-  echo "Trireme needs, besides a C++20 compiler: Open MPI (or another MPI 3.1), parallel HDF5 1.10.7+," >&2
-  echo "Boost.Program_options 1.71+, fmt, nlohmann-json, GoogleTest, OpenBLAS (its OpenMP build), CMake 3.22+," >&2
-  echo "Ninja, git, python3, clang-format, clang-tidy, strace. By the names of Debian's packages, missing here:" >&2
+  if [ "$what" = demo ]; then
+    echo "The demo's text is in Debian's package fortunes; here, give your own: make run TEXT=file.txt" >&2
+    exit 1
+  fi
+  cat >&2 << 'END'
+Trireme needs: g++ 11.3 or clang 14, CMake 3.22, Ninja, git, python3, an MPI 3.1 (Open MPI 4.1 is what it is
+tested with), parallel HDF5 1.10.7, Boost.Program_options 1.71, fmt, nlohmann-json 3.7 and OpenBLAS in its OpenMP
+build, each or newer; for the tests also GoogleTest, h5dump, strace, clang-format 14 and clang-tidy 15.
+This machine has no apt, so nothing was installed. Not found, by the names of Debian's packages:
+END
   printf '  %s\n' "${packages[@]}" >&2
-  echo "(Only Debian 12 has been run; Ubuntu 22.04 and newer have the same packages and were not run.)" >&2
+  echo "Install them, or skip this check where they lie in unusual places: make ... SETUP=no" >&2
   exit 1
 fi
 sudo=()
 if [ "$(id -u)" -ne 0 ]; then
   command -v sudo > /dev/null || {
-    echo "These packages are missing, and neither root nor sudo is at hand: ${packages[*]}" >&2
+    echo "These packages are missing, and neither root nor sudo is at hand. Ask for: apt-get install ${packages[*]}" >&2
     exit 1
   }
   sudo=(sudo)
 fi
 echo "installing: ${packages[*]}"
-"${sudo[@]}" apt-get update -qq
-"${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-  "${packages[@]}" > /dev/null
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+{ "${sudo[@]}" apt-get update && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y \
+  --no-install-recommends "${packages[@]}"; } > "$log" 2>&1 ||
+  { tail -20 "$log" >&2; echo "apt-get could not install: ${packages[*]}" >&2; exit 1; }
