@@ -85,6 +85,15 @@ std::string text_value(const Json& json, const char* key, const std::string& fil
 
 }  // namespace
 
+int64_t alignment_for(std::span<const StoredTensor> tensors) {
+  int64_t bytes = 0;
+  for (const StoredTensor& tensor : tensors) bytes = checked_add(bytes, tensor.bytes());
+  const int64_t padding = bytes / (50 * std::max<int64_t>(1, std::ssize(tensors)));
+  int64_t alignment = kSmallestAlignment;
+  while (alignment * 2 <= std::min(padding, kLargestAlignment)) alignment *= 2;
+  return alignment;
+}
+
 std::string name_fault(const std::string& name) {
   const auto legal = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||

@@ -16,10 +16,14 @@ namespace trireme::io {
 static_assert(std::endian::native == std::endian::little, "checkpoints are little-endian memory");
 
 // The block before the HDF5 superblock (HDF5 calls it the user block). A power of two, and the
-// alignment, so that it moves no dataset off its alignment.
+// largest alignment, so that it moves no dataset off its alignment.
 constexpr int64_t kBlockBytes = int64_t{1} << 20;
-constexpr int64_t kAlignment = int64_t{1} << 20;
+constexpr int64_t kLargestAlignment = int64_t{1} << 20;
+constexpr int64_t kSmallestAlignment = 4096;
 constexpr int64_t kAlignmentThreshold = int64_t{64} << 10;
+// Where large tensors start: 1 MiB, the stripe of parallel file systems, and less in small files,
+// so that padding stays near 2 %. A power of two. Pure.
+int64_t alignment_for(std::span<const StoredTensor> tensors);
 constexpr uint64_t kFormatVersion = 1;
 constexpr size_t kLargestName = 199;
 constexpr int64_t kMostTensors = int64_t{1} << 20;

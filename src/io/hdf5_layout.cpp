@@ -56,14 +56,15 @@ Hdf5Handle property_list(hid_t kind) {
   return {H5Pcreate(kind), H5Pclose, "make a property list"};
 }
 
-Hdf5Handle create_file(const std::string& path, size_t objects) {
+Hdf5Handle create_file(const std::string& path, std::span<const StoredTensor> tensors) {
   const Hdf5Handle access = property_list(H5P_FILE_ACCESS);
   // One block for all metadata, so that it lies in front and the data behind it.
   const int64_t metadata =
-      round_up(static_cast<int64_t>(objects) * 1024 + 8192, kAlignmentThreshold);
+      round_up(static_cast<int64_t>(tensors.size()) * 1024 + 8192, kAlignmentThreshold);
   hdf5_check(H5Pset_fapl_sec2(access), "choose plain files");
   hdf5_check(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "set the version");
-  hdf5_check(H5Pset_alignment(access, kAlignmentThreshold, kAlignment), "set the alignment");
+  const auto alignment = static_cast<hsize_t>(alignment_for(tensors));
+  hdf5_check(H5Pset_alignment(access, kAlignmentThreshold, alignment), "set the alignment");
   hdf5_check(H5Pset_meta_block_size(access, static_cast<hsize_t>(metadata)), "size metadata");
   hdf5_check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "set how to close");
   hdf5_check(H5Pset_file_locking(access, false, true), "switch file locking off");
@@ -212,7 +213,7 @@ FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<Stored
           "the deck's sections have {} bytes; at most {} fit into a checkpoint", text.size(),
           kLargestHeader);
   FileLayout layout;
-  Hdf5Handle file = create_file(scratch.path(), tensors.size());
+  Hdf5Handle file = create_file(scratch.path(), tensors);
   scratch.remove_name();
   add_attributes(file, header);
   {

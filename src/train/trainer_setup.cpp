@@ -105,10 +105,10 @@ void Trainer::restore() {
   const std::optional<std::filesystem::path> newest = checkpoints_->newest_whole();
   if (newest) {
     keep_schedule();
-    load(*newest, true);
+    load(*newest, true, Trust::verified);
     log_.info("resumed from {} (step {})", newest->string(), progress_.step);
   } else if (!settings_.checkpoint.load.empty()) {
-    load(settings_.checkpoint.load, settings_.checkpoint.load_optimizer);
+    load(settings_.checkpoint.load, settings_.checkpoint.load_optimizer, Trust::verify);
     checkpoints_->protect(settings_.checkpoint.load);
     log_.info("started from {} (step {}{})", settings_.checkpoint.load, progress_.step,
               settings_.checkpoint.load_optimizer ? "" : ", weights only");

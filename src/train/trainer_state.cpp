@@ -27,7 +27,7 @@ CheckpointHeader header_of(const Settings& settings, const Progress& progress) {
 
 }  // namespace
 
-void Trainer::load(const std::filesystem::path& path, bool with_state) {
+void Trainer::load(const std::filesystem::path& path, bool with_state, Trust trust) {
   const CheckpointHeader header = read_header(path);
   std::string shapes;
   const std::string now = section_text(settings_, "model") + section_text(settings_, "optimizer") +
@@ -46,7 +46,7 @@ void Trainer::load(const std::filesystem::path& path, bool with_state) {
   const CheckpointContext context{grid_.world(), device_.compute(), log_};
   std::vector<GlobalSlice> slices =
       with_state ? optimizer_->load_slices() : memory_->store.value_slices("weights/");
-  load_checkpoint(context, path, slices, Trust::verify);
+  load_checkpoint(context, path, slices, trust);
   if (with_state) {
     optimizer_->values_from_masters();
     progress_ = {header.step, header.consumed_samples, header.updates, header.update_samples};

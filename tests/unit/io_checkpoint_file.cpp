@@ -139,9 +139,20 @@ TEST(CheckpointFile, LayoutHasManyTensorsAndKeepsAlignment) {
                      {1 + i % 3, i % 70 == 0 ? 30'000 : 5}});
   const CheckpointBytes made = checkpoint_bytes(state, 1);
   for (const StoredTensor& tensor : made.index.tensors)
-    EXPECT_TRUE(tensor.bytes() < io::kAlignmentThreshold || tensor.offset % io::kAlignment == 0)
+    EXPECT_TRUE(tensor.bytes() < io::kAlignmentThreshold ||
+                tensor.offset % io::alignment_for(made.index.tensors) == 0)
         << tensor.name;
   EXPECT_EQ(fault_of_bytes(made.bytes), "");
+}
+
+TEST(CheckpointFormat, AlignmentGrowsWithTheFile) {
+  auto of = [](int count, int64_t elements) {
+    return io::alignment_for(std::vector<StoredTensor>(static_cast<size_t>(count),
+                                                       {"w", DType::f32, {elements}, 0, {}}));
+  };
+  EXPECT_EQ(of(100, 20'000), 4096);
+  EXPECT_EQ(of(100, int64_t{2} << 20), 131072);
+  EXPECT_EQ(of(100, int64_t{64} << 20), int64_t{1} << 20);
 }
 
 TEST(CheckpointFile, EveryFlippedBitIsFound) {

@@ -72,7 +72,7 @@ class Trainer {
   void open_directory();
   void restore();
   void keep_schedule();
-  void load(const std::filesystem::path& path, bool with_state);
+  void load(const std::filesystem::path& path, bool with_state, Trust trust);
   void announce() const;
   void build();
   void open_sources();
