@@ -1,0 +1,16 @@
+#include "trireme/ops/startup.hpp"
+
+#include <cublasLt.h>
+#include <fmt/format.h>
+
+namespace trireme::inline TRIREME_BACKEND {
+
+// The libraries of a GPU choose their kernels for the device that they run on.
+void prepare_process(int, char**) {}
+
+std::string math_description() {
+  const size_t version = cublasLtGetVersion();
+  return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+}  // namespace trireme::inline TRIREME_BACKEND
