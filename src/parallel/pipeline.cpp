@@ -83,7 +83,7 @@ struct Pipeline::Run {
   std::vector<int> backwards_left;  // by chunk
 
   Flight& flight(const Action& action) {
-    return flights[static_cast<size_t>(action.chunk * shape.micro_batches + action.micro_batch)];
+    return flights[static_cast<size_t>(action.chunk) * shape.micro_batches + action.micro_batch];
   }
   const MicroBatch& micro_batch(const Action& action) const {
     return batch.micro_batches[static_cast<size_t>(action.micro_batch)];

@@ -123,6 +123,7 @@ ActionList schedule_for(const PipelineShape& shape, int stage, Pass pass) {
 
 std::vector<ActionList> schedules_for(const PipelineShape& shape, Pass pass) {
   std::vector<ActionList> lists;
+  lists.reserve(static_cast<size_t>(shape.stages));
   for (int stage = 0; stage < shape.stages; ++stage)
     lists.push_back(schedule_for(shape, stage, pass));
   return lists;

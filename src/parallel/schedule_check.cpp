@@ -60,9 +60,9 @@ class StageIndex {
 
  private:
   int& at(const Action& action) {
-    const int verb = static_cast<int>(action.verb);
-    return place_[static_cast<size_t>((verb * shape_.chunks + action.chunk) * shape_.micro_batches +
-                                      action.micro_batch)];
+    const auto verb = static_cast<size_t>(action.verb);
+    return place_[(verb * shape_.chunks + action.chunk) * shape_.micro_batches +
+                  action.micro_batch];
   }
 
   PipelineShape shape_;

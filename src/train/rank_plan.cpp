@@ -59,6 +59,7 @@ namespace {
 
 std::vector<Chunk> make_chunks(const RankPlan& plan, const ParameterStore& store) {
   std::vector<Chunk> chunks;
+  chunks.reserve(static_cast<size_t>(plan.pipeline.chunks));
   for (int c = 0; c < plan.pipeline.chunks; ++c)
     chunks.emplace_back(plan.model, plan.chunk, plan.layers[static_cast<size_t>(c)],
                         plan.pipeline.is_first(plan.here.pp, c),

@@ -4,8 +4,8 @@ namespace trireme {
 namespace {
 
 // A signal handler can reach nothing else: the one mutable variable of the program at this scope.
-volatile std::sig_atomic_t g_stop =
-    0;  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+volatile std::sig_atomic_t g_stop = 0;
 
 void on_signal(int signal) {
   const int level = static_cast<int>(signal == SIGUSR1 ? Stop::asked : Stop::urgent);
