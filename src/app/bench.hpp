@@ -10,5 +10,9 @@
 namespace trireme::app {
 
 int bench_step(MpiSession& session, std::vector<std::string> words, const std::string& usage);
+// Every operation of ops.hpp on one device: checked first, then timed. Local: a session of one.
+int bench_ops(MpiSession& session, std::vector<std::string> words, const std::string& usage);
+// The groups of a process grid: checked first, then timed; slow ranks are named. Collective.
+int bench_comm(MpiSession& session, std::vector<std::string> words, const std::string& usage);
 
 }  // namespace trireme::app

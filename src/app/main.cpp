@@ -19,7 +19,10 @@ constexpr const char* kUsage =
     "nothing\n"
     "  tokenize --input FILE... --tokenizer bytes --output PREFIX [--document-mark LINE]\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
-    "  bench ops | step DECK | comm           validated timings on this machine\n"
+    "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
+    "  bench step DECK [--steps N]            a whole training step\n"
+    "  bench comm [DECK] [--grid.tp=N ...] [--dtype T] [--most BYTES]\n"
+    "                                         validated timings on this machine\n"
     "  help [SECTION[.KEY]]                   the keys of a deck; trireme --version\n"
     "Commands that train are started by a launcher: mpirun -n 4 trireme train inputs/tiny.ini\n";
 
