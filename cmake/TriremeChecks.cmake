@@ -1,6 +1,6 @@
 # Floor versions, checked in words, and the outside libraries as targets.
 set(floor_gcc 11.3)
-set(floor_clang 14)
+set(floor_clang 15)  # the first that knows std::source_location of libstdc++
 set(floor_mpi 3.1)
 set(floor_hdf5 1.10.7)
 

@@ -8,8 +8,8 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
 set(inputs_dir ${CMAKE_INSTALL_DATADIR}/trireme/inputs)
 
 install(DIRECTORY inputs/ DESTINATION ${inputs_dir} FILES_MATCHING PATTERN "*.ini")
-install(DIRECTORY doc/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
-install(FILES README.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY doc DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
+install(FILES README.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(TARGET trireme)
   install(EXPORT trireme_programs FILE triremePrograms.cmake NAMESPACE trireme:: DESTINATION ${package_dir})

@@ -52,7 +52,7 @@ if ! command -v apt-get > /dev/null; then
     exit 1
   fi
   cat >&2 << 'END'
-Trireme needs: g++ 11.3 or clang 14, CMake 3.22, Ninja, git, python3, an MPI 3.1 (Open MPI 4.1 is what it is
+Trireme needs: g++ 11.3 or clang 15, CMake 3.22, Ninja, git, python3, an MPI 3.1 (Open MPI 4.1 is what it is
 tested with), parallel HDF5 1.10.7, Boost.Program_options 1.71, fmt, nlohmann-json 3.7 and OpenBLAS in its OpenMP
 build, each or newer; for the tests also GoogleTest, h5dump, strace, clang-format 14 and clang-tidy 15.
 This machine has no apt, so nothing was installed. Not found, by the names of Debian's packages:
