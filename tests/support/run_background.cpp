@@ -40,6 +40,11 @@ int rank_of(const std::string& process) {
 
 }  // namespace
 
+bool is_running(pid_t process) {
+  const std::string state = status_of(std::to_string(process), "State");
+  return !state.empty() && state[0] != 'Z' && state[0] != 'X';
+}
+
 BackgroundRun::BackgroundRun(int ranks, const std::string& words, const std::filesystem::path& log)
     : count_(ranks), log_(log) {
   const std::string command = "exec env " + launch_command(ranks, words);

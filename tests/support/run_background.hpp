@@ -44,4 +44,7 @@ class BackgroundRun {
   bool ended_ = false;
 };
 
+// False for a process that is gone or only waits to be buried.
+bool is_running(pid_t process);
+
 }  // namespace trireme::test
