@@ -55,7 +55,9 @@ target_link_libraries(trireme_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
 trireme_folder(base any)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/random.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
-trireme_folder(data any trireme_base nlohmann_json::nlohmann_json)
+include(TriremeText)
+trireme_folder(data any trireme_base trireme_text nlohmann_json::nlohmann_json)
+target_sources(trireme_data PRIVATE ${TRIREME_TEXT_SOURCES})
 
 function(trireme_backend backend)
   set(b ${backend})

@@ -21,6 +21,7 @@ OWNERS = [
     (r"^(cuda|cublas|cudnn)", ["device/cuda", "ops/cuda", "comm/cuda"]),
     (r"^nccl\.h$", ["comm/cuda"]),
     (r"^boost/", ["config", "app"]),
+    (r"^(pcre2|unicode/|sentencepiece|zlib|zstd)", ["data"]),
     (r"^nlohmann/", ["io", "data", "train", "app"]),
 ]
 

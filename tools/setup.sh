@@ -35,7 +35,14 @@ else
   need libboost-program-options-dev header boost/program_options.hpp
   need libfmt-dev header fmt/format.h
   need nlohmann-json3-dev header nlohmann/json.hpp
+  need libpcre2-dev header pcre2.h
   need libopenblas-openmp-dev openblas
+  if program apt-get > /dev/null; then # optional: without them some inputs are refused by name
+    need libicu-dev header unicode/normalizer2.h
+    need libsentencepiece-dev header sentencepiece_processor.h
+    need zlib1g-dev header zlib.h
+    need libzstd-dev header zstd.h
+  fi
 fi
 if [ "$what" = all ]; then
   need libgtest-dev header gtest/gtest.h

@@ -130,7 +130,11 @@ class CountingTokenizer : public Tokenizer {
   void encode(std::string_view text, std::vector<int32_t>& ids) const override {
     ids.push_back(static_cast<int32_t>(text.size() % 65521));
   }
+  void decode(std::span<const int32_t>, std::string&) const override {}
   bool cuts_anywhere() const override { return false; }
+  std::unique_ptr<Tokenizer> clone() const override {
+    return std::make_unique<CountingTokenizer>();
+  }
 };
 
 TEST_F(TokenizeText, OtherTokenizersGetWholeDocumentsAndWiderIds) {
