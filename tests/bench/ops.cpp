@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -320,10 +319,7 @@ void bench_attention(Bench& b, const AttentionSize& a) {
   b.clear();
 }
 
-void run() {
-  Bench b;
-  bench_copy(b);
-  bench_linear(b, "product 8192^3", 8192, 8192, 8192, Epilogue::none);
+void bench_products(Bench& b) {
   for (const int64_t n : {16384, 65536}) {
     const std::string size = " n=" + std::to_string(n);
     bench_linear(b, "768 to 2304, bias" + size, n, 768, 2304, Epilogue::bias);
@@ -333,18 +329,20 @@ void run() {
   }
   bench_linear(b, "768 to 50304 n=16384", 16384, 768, 50304, Epilogue::none);
   bench_linear(b, "3072 to 16384 n=16384", 16384, 3072, 16384, Epilogue::none);
+}
+
+void bench_norms(Bench& b) {
   bench_norm(b, NormKind::layer_norm, 65536, 768, 0);
   bench_norm(b, NormKind::layer_norm, 65536, 768, 0.1f);
   bench_norm(b, NormKind::layer_norm, 16384, 1600, 0);
   bench_norm(b, NormKind::rms_norm, 16384, 4096, 0);
   bench_norm(b, NormKind::rms_norm, 8192, 8192, 0);
-  bench_pointwise(b, 65536, 3072);
-  bench_rope(b, 32768, 40, 128);
-  bench_loss(b, 8192, 50304);
-  bench_embedding(b, 65536, 50304, 768);
-  bench_adamw(b, 400000000);
+}
+
+void bench_attentions(Bench& b) {
   bench_attention(b, {16, 1024, 12, 12, 64});
   bench_attention(b, {16, 1024, 12, 12, 64, DType::bf16, 0, false});
+  bench_attention(b, {2, 4096, 32, 32, 128});
   bench_attention(b, {2, 4096, 32, 8, 128});
   bench_attention(b, {2, 4096, 32, 8, 128, DType::bf16, 0, false});
   bench_attention(b, {1, 8192, 64, 8, 128});
@@ -353,12 +351,31 @@ void run() {
   bench_attention(b, {2, 4096, 32, 8, 128, DType::f32});
 }
 
+void bench_rest(Bench& b) {
+  bench_pointwise(b, 65536, 3072);
+  bench_rope(b, 32768, 40, 128);
+  bench_loss(b, 8192, 50304);
+  bench_embedding(b, 65536, 50304, 768);
+  bench_adamw(b, 400000000);
+}
+
+// `only`: one of the groups below, or empty for all.
+void run(const std::string& only) {
+  Bench b;
+  bench_copy(b);
+  bench_linear(b, "product 8192^3", 8192, 8192, 8192, Epilogue::none);
+  if (only.empty() || only == "products") bench_products(b);
+  if (only.empty() || only == "norms") bench_norms(b);
+  if (only.empty() || only == "attention") bench_attentions(b);
+  if (only.empty() || only == "rest") bench_rest(b);
+}
+
 }  // namespace
 }  // namespace trireme::inline TRIREME_BACKEND
 
-int main() {
+int main(int argc, char** argv) {
   try {
-    trireme::run();
+    trireme::run(argc > 1 ? argv[1] : "");
     return 0;
   } catch (const trireme::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

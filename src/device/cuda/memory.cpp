@@ -14,12 +14,13 @@ namespace trireme::inline TRIREME_BACKEND {
 namespace {
 
 std::byte* take_device(size_t bytes) {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "reading the free device memory");
   void* block = nullptr;
-  const cudaError_t status = cudaMalloc(&block, bytes);
+  cudaError_t status = cudaErrorMemoryAllocation;
+  if (bytes <= free) status = cudaMalloc(&block, bytes);
   if (status == cudaErrorMemoryAllocation) {
     static_cast<void>(cudaGetLastError());
-    size_t free = 0, total = 0;
-    check_cuda(cudaMemGetInfo(&free, &total), "reading the free device memory");
     fail(
         ExitCode::bad_config,
         "the device cannot give {} bytes, {} of {} are free; use more ranks, a smaller micro-batch "

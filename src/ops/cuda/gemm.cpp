@@ -71,8 +71,61 @@ GemmKey key_of(const Gemm& call, int64_t k) {
   key.transpose_a = call.transpose_a;
   key.transpose_b = call.transpose_b;
   key.accumulates = call.beta != 0;
-  key.has_bias = call.epilogue != Epilogue::none;
+  key.epilogue = call.epilogue;
+  if (call.epilogue == Epilogue::bias_gelu && call.pre_activation.data != nullptr)
+    key.stride_pre = call.pre_activation.stride;
   return key;
+}
+
+// The library's activation behind a product: for bf16, whose addresses suit it. It acts on the sum
+// before that is rounded, so that it differs from the activation of what is kept by that rounding.
+bool suits_fused_gelu(const Gemm& call) {
+  const Matrix& pre = call.pre_activation;
+  const auto aligned = [](const Matrix& m) {
+    return m.stride % 8 == 0 && reinterpret_cast<uintptr_t>(m.data) % 16 == 0;
+  };
+  return call.epilogue == Epilogue::bias_gelu && call.a.dtype == DType::bf16 &&
+         call.c.dtype == DType::bf16 && call.beta == 0 && aligned(call.c) &&
+         (pre.data == nullptr || aligned(pre));
+}
+
+// False, with nothing done, where the library has no algorithm.
+bool multiply(Stream& stream, const Gemm& call, int64_t k) {
+  const auto make = [] { return std::make_shared<GemmPlans>(); };
+  auto& plans = stream.state().attached<GemmPlans>(Attachment::gemm, make);
+  GemmPlan& plan = plans.find(key_of(call, k), stream.state().allow_tf32);
+  if (!plan.possible()) return false;
+  plan.run(plans.handle(), call, work_memory(stream), stream.state().stream);
+  return true;
+}
+
+// The product with the epilogue as kernels of our own where the library's is not to be had.
+void multiply_and_finish(Stream& stream, const Gemm& call, int64_t k) {
+  // With an activation behind it, the product goes to where its input is kept.
+  Gemm product = call;
+  product.pre_activation = {};
+  if (call.epilogue == Epilogue::bias_gelu) {
+    require(call.beta == 0, ExitCode::internal, "gemm: bias_gelu with a beta of {}", call.beta);
+    if (call.pre_activation.data != nullptr) product.c = call.pre_activation;
+    product.epilogue = Epilogue::bias;
+  }
+  // The library's bias has the type of c.
+  const bool own_bias =
+      product.epilogue != Epilogue::none && (call.c.dtype != call.a.dtype || k == 0);
+  if (own_bias) product.epilogue = Epilogue::none;
+  if (k == 0) {
+    scale_matrix(stream, product.c, call.beta);
+  } else {
+    require(
+        multiply(stream, product, k), ExitCode::device,
+        "cuBLASLt has no algorithm for [{}, {}]{} times [{}, {}]{} of {} to {} with strides {}, "
+        "{}, {}",
+        call.a.rows, call.a.cols, call.transpose_a ? "^T" : "", call.b.rows, call.b.cols,
+        call.transpose_b ? "^T" : "", name_of(call.a.dtype), name_of(call.c.dtype), call.a.stride,
+        call.b.stride, call.c.stride);
+  }
+  if (own_bias) add_bias(stream, product.c, call.bias);
+  if (call.epilogue == Epilogue::bias_gelu) gelu_matrix(stream, product.c, call.c);
 }
 
 }  // namespace
@@ -80,26 +133,8 @@ GemmKey key_of(const Gemm& call, int64_t k) {
 void gemm(Stream& stream, const Gemm& call) {
   const int64_t k = check(call);
   if (call.c.empty()) return;
-  // With an activation behind it, the product goes to where its input is kept.
-  Gemm product = call;
-  const bool keeps = call.epilogue == Epilogue::bias_gelu && call.pre_activation.data != nullptr;
-  if (keeps) {
-    require(call.beta == 0, ExitCode::internal, "gemm: bias_gelu with a beta of {}", call.beta);
-    product.c = call.pre_activation;
-  }
-  // The library's bias has the type of c.
-  const bool own_bias = call.epilogue != Epilogue::none && (call.c.dtype != call.a.dtype || k == 0);
-  if (own_bias) product.epilogue = Epilogue::none;
-  if (k == 0) {
-    scale_matrix(stream, product.c, call.beta);
-  } else {
-    const auto make = [] { return std::make_shared<GemmPlans>(); };
-    auto& plans = stream.state().attached<GemmPlans>(Attachment::gemm, make);
-    plans.find(key_of(product, k), stream.state().allow_tf32)
-        .run(plans.handle(), product, work_memory(stream), stream.state().stream);
-  }
-  if (own_bias) add_bias(stream, product.c, call.bias);
-  if (call.epilogue == Epilogue::bias_gelu) gelu_matrix(stream, product.c, call.c);
+  if (k > 0 && suits_fused_gelu(call) && multiply(stream, call, k)) return;
+  multiply_and_finish(stream, call, k);
 }
 
 size_t workspace_bytes() {

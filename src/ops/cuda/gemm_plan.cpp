@@ -65,8 +65,9 @@ size_t GemmKeyHash::operator()(const GemmKey& key) const {
   for (int64_t v : {key.m, key.n, key.k, key.stride_a, key.stride_b, key.stride_c}) mix(v);
   mix(key.alignment_a + (int64_t{key.alignment_b} << 16) + (int64_t{key.alignment_c} << 32));
   mix((key.transpose_a ? 1 : 0) + (key.transpose_b ? 2 : 0) + (key.accumulates ? 4 : 0) +
-      (key.has_bias ? 8 : 0) + 16 * static_cast<int>(key.input) +
-      256 * static_cast<int>(key.output));
+      8 * static_cast<int>(key.epilogue) + 64 * static_cast<int>(key.input) +
+      512 * static_cast<int>(key.output));
+  mix(key.stride_pre);
   return hash;
 }
 
@@ -99,9 +100,14 @@ void GemmPlan::describe(const GemmKey& key, bool allow_tf32) {
       "making a product");
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (key.has_bias) {
-    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (key.epilogue != Epilogue::none) {
+    const bool keeps = key.stride_pre != 0;
+    const cublasLtEpilogue_t epilogue = key.epilogue == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS
+                                        : keeps ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
+                                                : CUBLASLT_EPILOGUE_GELU_BIAS;
+    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.input));
+    if (keeps) set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.stride_pre);
   }
   if (key.transpose_b)
     make_layout(first_, key.input, key.n, key.k, key.stride_b);
@@ -125,13 +131,7 @@ void GemmPlan::choose(cublasLtHandle_t handle, const GemmKey& key) {
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle, operation_, first_, second_, result_, result_, preference.get(), 1, &found, &count);
-  require(
-      status == CUBLAS_STATUS_SUCCESS && count > 0, ExitCode::device,
-      "cuBLASLt has no algorithm for [{}, {}]{} times [{}, {}]{} of {} to {} with strides {}, {}, "
-      "{}: {}",
-      key.m, key.k, key.transpose_a ? " (stored transposed)" : "", key.k, key.n,
-      key.transpose_b ? " (stored transposed)" : "", name_of(key.input), name_of(key.output),
-      key.stride_a, key.stride_b, key.stride_c, cublasLtGetStatusString(status));
+  possible_ = status == CUBLAS_STATUS_SUCCESS && count > 0;
   algorithm_ = found.algo;
 }
 
@@ -140,6 +140,10 @@ void GemmPlan::run(cublasLtHandle_t handle, const Gemm& call, std::byte* workspa
   if (call.epilogue != Epilogue::none) {
     const void* bias = call.bias.data;
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  if (call.epilogue == Epilogue::bias_gelu && call.pre_activation.data != nullptr) {
+    void* pre = call.pre_activation.data;
+    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre);
   }
   const float alpha = 1;
   check_blas(cublasLtMatmul(handle, operation_, &alpha, call.b.data, first_, call.a.data, second_,

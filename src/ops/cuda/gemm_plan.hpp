@@ -23,8 +23,9 @@ struct GemmKey {
   uint32_t alignment_a = 0, alignment_b = 0, alignment_c = 0;  // bytes, at most 256
   DType input = DType::f32, output = DType::f32;
   bool transpose_a = false, transpose_b = false;
-  bool accumulates = false;  // beta is not 0
-  bool has_bias = false;     // added by the library
+  bool accumulates = false;            // beta is not 0
+  Epilogue epilogue = Epilogue::none;  // done by the library
+  int64_t stride_pre = 0;              // of pre_activation; 0: not kept
   bool operator==(const GemmKey&) const = default;
 };
 struct GemmKeyHash {
@@ -35,12 +36,13 @@ struct GemmKeyHash {
 // c^T = op(b)^T op(a)^T: the library's first operand is b.
 class GemmPlan {
  public:
-  // Throws Error(device) where the library has no algorithm.
   GemmPlan(cublasLtHandle_t handle, const GemmKey& key, bool allow_tf32);
   ~GemmPlan();
   GemmPlan(const GemmPlan&) = delete;
   GemmPlan& operator=(const GemmPlan&) = delete;
 
+  // False where the library has no algorithm for this kind of call.
+  bool possible() const { return possible_; }
   void run(cublasLtHandle_t handle, const Gemm& call, std::byte* workspace, cudaStream_t stream);
 
  private:
@@ -51,6 +53,7 @@ class GemmPlan {
   cublasLtMatmulDesc_t operation_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_{};
+  bool possible_ = false;
 };
 
 // The library handle and the plans of one stream.

@@ -8,6 +8,7 @@
 #include <cuda_bf16.h>
 
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
@@ -34,23 +35,53 @@ __device__ inline T from_float(float x) {
     return x;
 }
 
-// V neighbouring elements, moved with accesses of up to 16 bytes.
+// V neighbouring elements as they are in memory, moved with accesses of up to 16 bytes. Held as
+// words, so that two bf16 share a register.
 template <class T, int V>
 struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {
-  T element[V];
+  static constexpr int kBytes = static_cast<int>(sizeof(T)) * V;
+  using Word = std::conditional_t<kBytes % 4 == 0, uint32_t, uint16_t>;
+  static constexpr int kWords = kBytes / static_cast<int>(sizeof(Word));
+  Word word[kWords];
 };
 
 template <int V, class T>
-__device__ inline void load(const T* from, float (&to)[V]) {
-  const Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(from);
+__device__ inline Pack<T, V> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, V>*>(from);
+}
+template <class T, int V>
+__device__ inline void unpack(const Pack<T, V>& pack, float (&to)[V]) {
 #pragma unroll
-  for (int i = 0; i < V; ++i) to[i] = to_float(pack.element[i]);
+  for (int i = 0; i < V; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      to[i] = __uint_as_float(pack.word[i]);
+    } else if constexpr (V == 1) {
+      to[i] = __uint_as_float(static_cast<uint32_t>(pack.word[i]) << 16);
+    } else {
+      const uint32_t word = pack.word[i / 2];
+      to[i] = __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000u);
+    }
+  }
+}
+template <int V, class T>
+__device__ inline void load(const T* from, float (&to)[V]) {
+  unpack(load_pack<V>(from), to);
 }
 template <int V, class T>
 __device__ inline void store(T* to, const float (&from)[V]) {
   Pack<T, V> pack;
+  if constexpr (sizeof(T) == 4) {
 #pragma unroll
-  for (int i = 0; i < V; ++i) pack.element[i] = from_float<T>(from[i]);
+    for (int i = 0; i < V; ++i) pack.word[i] = __float_as_uint(from[i]);
+  } else if constexpr (V == 1) {
+    pack.word[0] = __bfloat16_as_ushort(__float2bfloat16_rn(from[0]));
+  } else {
+#pragma unroll
+    for (int i = 0; i < V; i += 2) {
+      const __nv_bfloat162 pair = __floats2bfloat162_rn(from[i], from[i + 1]);
+      memcpy(&pack.word[i / 2], &pair, sizeof(pair));
+    }
+  }
   *reinterpret_cast<Pack<T, V>*>(to) = pack;
 }
 

@@ -11,25 +11,39 @@ namespace trireme::inline TRIREME_BACKEND {
 
 namespace {
 
+// Threads that a multiprocessor gives to blocks that hold K packs a thread: what their registers
+// allow.
+constexpr int walking_threads(int packs, int v) {
+  return packs == 1 ? 768 : packs == 2 ? 512 : packs <= 4 ? 384 : v > 1 ? 512 : 1024;
+}
+
+// Blocks that fill the device, as far as there are rows.
+int64_t walking_blocks(Stream& stream, int64_t rows, int v, const RowLayout& layout) {
+  const int64_t of_block = layout.block.x * layout.block.y;
+  const int64_t together = std::max<int64_t>(1, walking_threads(layout.packs, v) / of_block);
+  return std::min(together * stream.state().multiprocessors, ceil_div(rows, layout.block.y));
+}
+
 template <class T>
 struct BackwardArguments {
   const T *x, *gain, *d;
   T* dx;
   float* partial;  // [blocks, 2, width]: gain, then bias
-  int64_t rows, width;
+  int64_t rows;
+  int width;
   float epsilon;
 };
 
 // Adds the parameter gradients of the rows of a block (one after the other) and writes them out.
 template <int V, int K>
-__device__ void leave_partials(float (&d_gain)[K][V], float (&d_bias)[K][V], int64_t width,
+__device__ void leave_partials(float (&d_gain)[K][V], float (&d_bias)[K][V], int width,
                                float* combined, float* partial) {
   for (unsigned y = 0; y < blockDim.y; ++y) {
     if (blockDim.y > 1) __syncthreads();
     if (threadIdx.y != y) continue;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      const int64_t column = pack_column<V>(k);
+      const int column = pack_column<V>(k);
       if (column >= width) continue;
       float* gain = (y + 1 == blockDim.y ? partial : combined) + column;
       float* bias = gain + width;
@@ -44,55 +58,126 @@ __device__ void leave_partials(float (&d_gain)[K][V], float (&d_bias)[K][V], int
   }
 }
 
-// dx += inverse * (g - mean(g) - xhat * mean(g xhat)), g = d * gain; rms_norm has no mean(g).
-template <NormKind kKind, class T, int V, int K>
-__global__ void __launch_bounds__(norm_threads(K)) norm_backward_kernel(BackwardArguments<T> a) {
-  __shared__ float shared[32];
-  extern __shared__ float combined[];
-  float d_gain[K][V] = {}, d_bias[K][V] = {};
-  const float scale = 1.0f / static_cast<float>(a.width);
-  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < a.rows;
-       row += step) {
-    const int64_t start = row * a.width;
-    float x[K][V] = {}, d[K][V] = {}, dx[K][V] = {};
+// The packs of one row as they were read.
+template <class T, int V, int K>
+struct BackwardRow {
+  Pack<T, V> x[K], d[K], dx[K];
+
+  __device__ void read(const BackwardArguments<T>& a, int64_t row) {
+    if (row >= a.rows) return;
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      const int64_t column = pack_column<V>(k);
+      const int column = pack_column<V>(k);
       if (column >= a.width) continue;
-      load(a.x + start + column, x[k]);
-      load(a.d + start + column, d[k]);
-      load(a.dx + start + column, dx[k]);
+      x[k] = load_pack<V>(a.x + row * a.width + column);
+      d[k] = load_pack<V>(a.d + row * a.width + column);
+      dx[k] = load_pack<V>(a.dx + row * a.width + column);
     }
-    const RowStatistics s = row_statistics<kKind>(x, a.width, a.epsilon, shared);
-    float sum = 0, product = 0;
+  }
+  __device__ void forget(Pack<T, V> (&gain)[K]) {
+    convert_again(x);
+    convert_again(d);
+    convert_again(gain);
+  }
+};
+
+// What the gradient of a row needs: with g = d * gain and xhat = (x - mean) * inverse, the means
+// over the row.
+struct RowMeans {
+  float mean = 0, inverse = 0;         // mean is 0 for rms_norm
+  float g_mean = 0, product_mean = 0;  // of g (0 for rms_norm) and of g * xhat
+};
+
+// Two rounds of sums: the second one is about the mean, so that nothing cancels.
+template <NormKind kKind, class T, int V, int K>
+__device__ RowMeans row_means(const BackwardArguments<T>& a, BackwardRow<T, V, K>& row,
+                              Pack<T, V> (&gain)[K], RowSums& row_sums) {
+  RowMeans m;
+  const float scale = 1.0f / static_cast<float>(a.width);
+  if constexpr (kKind == NormKind::layer_norm) {
+    float sum[2] = {};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      const int64_t column = pack_column<V>(k);
-      if (column >= a.width) continue;
-      float gain[V];
-      load(a.gain + column, gain);
+      if (pack_column<V>(k) >= a.width) continue;
+      float x[V], d[V], w[V];
+      unpack(row.x[k], x);
+      unpack(row.d[k], d);
+      unpack(gain[k], w);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
-        const float xhat = (x[k][j] - s.mean) * s.inverse;
-        d_gain[k][j] += d[k][j] * xhat;
-        if constexpr (kKind == NormKind::layer_norm) d_bias[k][j] += d[k][j];
-        d[k][j] *= gain[j];
-        x[k][j] = xhat;
-        sum += d[k][j];
-        product += d[k][j] * xhat;
+        sum[0] += x[j];
+        sum[1] += d[j] * w[j];
       }
     }
-    const float g_mean = kKind == NormKind::layer_norm ? row_sum(sum, shared) * scale : 0.0f;
-    const float product_mean = row_sum(product, shared) * scale;
+    row_sums(sum);
+    m.mean = sum[0] * scale;
+    m.g_mean = sum[1] * scale;
+    row.forget(gain);
+  }
+  float sum[2] = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    if (pack_column<V>(k) >= a.width) continue;
+    float x[V], d[V], w[V];
+    unpack(row.x[k], x);
+    unpack(row.d[k], d);
+    unpack(gain[k], w);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const float centred = x[j] - m.mean;
+      sum[0] += centred * centred;
+      sum[1] += d[j] * w[j] * centred;
+    }
+  }
+  row_sums(sum);
+  m.inverse = 1.0f / sqrtf(sum[0] * scale + a.epsilon);
+  m.product_mean = sum[1] * m.inverse * scale;
+  row.forget(gain);
+  return m;
+}
+
+// dx += inverse * (g - mean(g) - xhat * mean(g xhat)); rms_norm has no mean(g).
+template <NormKind kKind, class T, int V, int K>
+__global__ void __launch_bounds__(walking_threads(K, V))
+    norm_backward_kernel(BackwardArguments<T> a) {
+  constexpr bool kReadsAhead = K <= 3;
+  __shared__ RowSums::Memory shared;
+  extern __shared__ float combined[];
+  RowSums row_sums(shared);
+  float d_gain[K][V] = {}, d_bias[K][V] = {};
+  Pack<T, V> gain[K];
+#pragma unroll
+  for (int k = 0; k < K; ++k)
+    if (pack_column<V>(k) < a.width) gain[k] = load_pack<V>(a.gain + pack_column<V>(k));
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  BackwardRow<T, V, K> row, next;
+  if constexpr (kReadsAhead) next.read(a, at);
+  for (; at < a.rows; at += step) {
+    if constexpr (kReadsAhead) {
+      row = next;
+      next.read(a, at + step);
+    } else {
+      row.read(a, at);
+    }
+    const RowMeans m = row_means<kKind>(a, row, gain, row_sums);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      const int64_t column = pack_column<V>(k);
+      const int column = pack_column<V>(k);
       if (column >= a.width) continue;
+      float x[V], d[V], w[V], out[V];
+      unpack(row.x[k], x);
+      unpack(row.d[k], d);
+      unpack(gain[k], w);
+      unpack(row.dx[k], out);
 #pragma unroll
-      for (int j = 0; j < V; ++j)
-        dx[k][j] += s.inverse * (d[k][j] - g_mean - x[k][j] * product_mean);
-      store(a.dx + start + column, dx[k]);
+      for (int j = 0; j < V; ++j) {
+        const float xhat = (x[j] - m.mean) * m.inverse;
+        d_gain[k][j] += d[j] * xhat;
+        if constexpr (kKind == NormKind::layer_norm) d_bias[k][j] += d[j];
+        out[j] += m.inverse * (d[j] * w[j] - m.g_mean - xhat * m.product_mean);
+      }
+      store(a.dx + at * a.width + column, out);
     }
   }
   if (a.partial != nullptr)
@@ -112,15 +197,6 @@ void check(const NormBackward& call, int64_t width) {
           "norm_backward: x is {}, not rows of {}", call.x.shape.text(), width);
 }
 
-// Blocks that fill the device, as far as rows and work memory go.
-int64_t walking_blocks(Stream& stream, int64_t rows, int64_t width, const RowLayout& layout) {
-  const int64_t per_multiprocessor =
-      std::max<int64_t>(1, 768 / static_cast<int64_t>(layout.block.x * layout.block.y));
-  const int64_t fits = static_cast<int64_t>(kWorkBytes / sizeof(float)) / (2 * width);
-  return std::max<int64_t>(1, std::min({per_multiprocessor * stream.state().multiprocessors,
-                                        ceil_div(rows, layout.block.y), fits}));
-}
-
 template <class T, int V, int K>
 void launch(Stream& stream, const NormBackward& call, const RowLayout& layout) {
   const int64_t width = call.gain.elements();
@@ -132,9 +208,10 @@ void launch(Stream& stream, const NormBackward& call, const RowLayout& layout) {
                                elements<T>(call.d_residual),
                                has_parameters ? partial : nullptr,
                                call.x.elements() / width,
-                               width,
+                               static_cast<int>(width),
                                call.epsilon};
-  const int64_t blocks = walking_blocks(stream, a.rows, width, layout);
+  const int64_t fits = static_cast<int64_t>(kWorkBytes / sizeof(float)) / (2 * width);
+  const int64_t blocks = std::min(walking_blocks(stream, a.rows, V, layout), fits);
   const size_t shared = layout.block.y > 1 ? static_cast<size_t>(2 * width) * sizeof(float) : 0;
   const auto grid = static_cast<unsigned>(blocks);
   if (call.kind == NormKind::layer_norm)
@@ -159,7 +236,9 @@ void norm_backward(Stream& stream, const NormBackward& call) {
   if (call.x.empty()) return;
   const bool is_wide =
       wide({as_row(call.gain), as_row(call.x), as_row(call.d_normalized), as_row(call.d_residual)});
-  with_row_layout(call.x.dtype, is_wide, width, "norm_backward",
+  // One pack a thread leaves too little between two barriers.
+  const auto most = [](int packs, int v) { return packs == 1 ? 0 : walking_threads(packs, v); };
+  with_row_layout(call.x.dtype, is_wide, width, "norm_backward", most,
                   [&]<class T, int V, int K>(const RowLayout& layout) {
                     launch<T, V, K>(stream, call, layout);
                   });
