@@ -36,7 +36,7 @@ struct Rank {
         walk{settings.batch.global, settings.batch.micro, grid.dp},
         device({}) {
     Arena dry = Arena::dry();
-    { const BatchMemory memory(plan, dry); }
+    { const BatchMemory walked(plan, dry); }
     arena.emplace(Arena::real(dry.high_water_bytes()));
     memory.emplace(plan, *arena);
     loader.emplace(plan, *memory, TargetOptions{}, device.compute());

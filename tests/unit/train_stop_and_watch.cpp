@@ -105,13 +105,13 @@ TEST(Watchdog, ReportNamesWhoIsBehindAndWhere) {
 
 TEST(Watchdog, RestingAndFastStepsAreLeftAlone) {
   const ScratchDirectory folder;
-  Watchdog watchdog(options_of(folder, 0, 1, 0.3));
-  for (int64_t step = 1; step <= 10; ++step) {
+  Watchdog watchdog(options_of(folder, 0, 1, 1.0));
+  for (int64_t step = 1; step <= 12; ++step) {
     watchdog.begin(step);
-    sleep_for(0.06);
+    sleep_for(0.1);
   }
   watchdog.rest();
-  sleep_for(0.8);
+  sleep_for(1.3);
 }
 
 TEST(WatchdogDeathTest, EndsAHangingProcessWithItsPhase) {
