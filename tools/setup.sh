@@ -60,8 +60,9 @@ if ! command -v apt-get > /dev/null; then
   fi
   cat >&2 << 'END'
 Trireme needs: g++ 11.3 or clang 15, CMake 3.22, Ninja, git, python3, an MPI 3.1 (Open MPI 4.1 is what it is
-tested with), parallel HDF5 1.10.7, Boost.Program_options 1.71, fmt, nlohmann-json 3.7 and OpenBLAS in its OpenMP
-build, each or newer; for the tests also GoogleTest, h5dump, strace, clang-format 14 and clang-tidy 15.
+tested with), parallel HDF5 1.10.7, Boost.Program_options 1.71, fmt, nlohmann-json 3.7, PCRE2 and OpenBLAS in its
+OpenMP build, each or newer; for some tokenizers ICU, SentencePiece, zlib and zstd; for the tests also GoogleTest,
+h5dump, strace, clang-format 14 and clang-tidy 15.
 This machine has no apt, so nothing was installed. Not found, by the names of Debian's packages:
 END
   printf '  %s\n' "${packages[@]}" >&2
