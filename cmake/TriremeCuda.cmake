@@ -13,7 +13,7 @@ set(CUDNN_FRONTEND_INCLUDE_DIR "" CACHE PATH "folder that holds cudnn_frontend.h
 # Later ones than 1.16 also want the run-time compiler (NVRTC), for operations that are not used here.
 set(cudnn_frontend_version 1.16.0)
 
-if(NOT TRIREME_BACKEND STREQUAL "cuda")
+if(TRIREME_BACKEND STREQUAL "cpu")
   return()
 endif()
 if(NOT TRIREME_BACKEND MATCHES "^(auto|cuda)$")

@@ -1,8 +1,9 @@
 // Token and position tables: look-up, and their gradients in row order.
 //
-// The gradient sorts the ids (a stable sort, so that equal ids keep the order of their rows); the
-// warps at the first of a run of equal ids own the row of the table and add up the run in order. No
-// atomics.
+// The gradient sorts the tokens by table row (a stable sort, so that equal rows keep the order of
+// the tokens); the warps at the first of a run of equal rows own the row of the table and add up the
+// run in order. No atomics.
+#include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
 #include "ops/cuda/dropout.cuh"
@@ -48,9 +49,15 @@ __global__ void embedding_forward_kernel(Lookup<T> a, DropoutArguments dropout) 
   store(a.out + blockIdx.x * a.width + column, value);
 }
 
-__global__ void count_up_kernel(int32_t* values, int64_t count) {
+// The row of the table of each id, `table_rows` where it is not held here, and the number of each
+// token.
+__global__ void number_kernel(const int32_t* ids, int64_t first_row, int64_t table_rows,
+                              int64_t count, int32_t* keys, int32_t* tokens) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) values[i] = static_cast<int32_t>(i);
+  if (i >= count) return;
+  const int64_t row = ids[i] - first_row;
+  keys[i] = static_cast<int32_t>(row >= 0 && row < table_rows ? row : table_rows);
+  tokens[i] = static_cast<int32_t>(i);
 }
 
 // Elements from `at` on that are equal to ids[at], counted by a whole warp.
@@ -67,13 +74,13 @@ __device__ int64_t run_length(const int32_t* ids, int64_t at, int64_t count) {
 // One warp for 32 * V columns of one sorted place; warps that are not at the start of a run leave.
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
-    add_runs_kernel(const int32_t* ids, const int32_t* rows, int64_t count, const T* d,
-                    float* table, int64_t first_row, int64_t table_rows, int64_t width) {
+    add_runs_kernel(const int32_t* keys, const int32_t* tokens, int64_t count, const T* d,
+                    float* table, int64_t table_rows, int64_t width) {
   const int64_t at = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-  if (at >= count || (at > 0 && ids[at] == ids[at - 1])) return;
-  const int64_t row = ids[at] - first_row;
-  if (row < 0 || row >= table_rows) return;
-  const int64_t length = run_length(ids, at, count);
+  if (at >= count || (at > 0 && keys[at] == keys[at - 1])) return;
+  const int64_t row = keys[at];
+  if (row == table_rows) return;
+  const int64_t length = run_length(keys, at, count);
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * 32 + threadIdx.x % 32) * V;
   if (column >= width) return;
   float sum[V] = {};
@@ -81,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
     float ahead[kAhead][V] = {};
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
-      if (i + k < length) load(d + rows[at + i + k] * width + column, ahead[k]);
+      if (i + k < length) load(d + tokens[at + i + k] * width + column, ahead[k]);
 #pragma unroll
     for (int k = 0; k < kAhead; ++k)
 #pragma unroll
@@ -92,25 +99,29 @@ __global__ void __launch_bounds__(kThreads)
   for (int j = 0; j < V; ++j) out[j] += sum[j];
 }
 
-// ids and their rows, sorted by id, into `workspace` [2, n].
-void sort_rows(Stream& stream, const TensorView& ids, const TensorView& workspace) {
+// Table rows and token numbers, sorted by table row, into `workspace` [2, n].
+void sort_tokens(Stream& stream, const TensorView& ids, int64_t first_row, int64_t table_rows,
+                 const TensorView& workspace) {
   const auto n = static_cast<int>(ids.elements());
+  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(table_rows)));
   int32_t* sorted = elements<int32_t>(workspace);
   std::byte* work = work_memory(stream);
-  auto* rows = reinterpret_cast<int32_t*>(work);
-  const auto taken = static_cast<size_t>(round_up(int64_t{4} * n, 256));
+  auto* keys = reinterpret_cast<int32_t*>(work);
+  int32_t* tokens = keys + n;
+  const auto taken = static_cast<size_t>(round_up(int64_t{8} * n, 256));
   size_t bytes = 0;
-  check_cuda(cub::DeviceRadixSort::SortPairs(nullptr, bytes, elements<int32_t>(ids), sorted, rows,
-                                             sorted + n, n, 0, 32, native(stream)),
+  check_cuda(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted, tokens, sorted + n, n, 0,
+                                             bits, native(stream)),
              "embedding_backward: sizing the sort");
   require(taken + bytes <= kWorkBytes, ExitCode::internal,
           "embedding_backward: {} tokens are too many to sort in {} bytes of work memory; use a "
           "smaller micro-batch",
           n, kWorkBytes);
-  count_up_kernel<<<blocks_for(n, kThreads), kThreads, 0, native(stream)>>>(rows, n);
-  check_launch("embedding_backward: numbering the rows");
-  check_cuda(cub::DeviceRadixSort::SortPairs(work + taken, bytes, elements<int32_t>(ids), sorted,
-                                             rows, sorted + n, n, 0, 32, native(stream)),
+  number_kernel<<<blocks_for(n, kThreads), kThreads, 0, native(stream)>>>(
+      elements<int32_t>(ids), first_row, table_rows, n, keys, tokens);
+  check_launch("embedding_backward: numbering the tokens");
+  check_cuda(cub::DeviceRadixSort::SortPairs(work + taken, bytes, keys, sorted, tokens, sorted + n,
+                                             n, 0, bits, native(stream)),
              "embedding_backward: sorting");
 }
 
@@ -118,14 +129,14 @@ void add_table_gradient(Stream& stream, const TensorView& ids, int64_t first_row
                         const EmbeddingBackward& call, const TensorView& d_table) {
   const int64_t n = ids.elements();
   const int64_t width = d_table.shape[1];
-  sort_rows(stream, ids, call.workspace);
+  sort_tokens(stream, ids, first_row, d_table.shape[0], call.workspace);
   const int32_t* sorted = elements<int32_t>(call.workspace);
   const bool is_wide = wide({Matrix(call.d_out.as({n, width}))});
   with_type(call.d_out.dtype, is_wide, "embedding_backward", [&]<class T, int V>() {
     const dim3 grid(blocks_for(n, kThreads / 32), blocks_for(width, 32 * V));
-    add_runs_kernel<T, V><<<grid, kThreads, 0, native(stream)>>>(
-        sorted, sorted + n, n, elements<T>(call.d_out), elements<float>(d_table), first_row,
-        d_table.shape[0], width);
+    add_runs_kernel<T, V>
+        <<<grid, kThreads, 0, native(stream)>>>(sorted, sorted + n, n, elements<T>(call.d_out),
+                                                elements<float>(d_table), d_table.shape[0], width);
     check_launch("embedding_backward");
   });
 }

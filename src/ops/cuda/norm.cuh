@@ -76,7 +76,7 @@ RowLayout row_layout(int64_t width, int v, const char* operation, const Most& mo
   for (int k : {1, 2, 4, 8}) {
     if (v == 1 && k < 8) continue;
     const int64_t threads = round_up(ceil_div(packs, k), 32);
-    if (threads <= (k == 1 ? 256 : most(k, v))) return {k, dim3(static_cast<unsigned>(threads), 1)};
+    if (threads <= most(k, v)) return {k, dim3(static_cast<unsigned>(threads), 1)};
   }
   fail(ExitCode::internal, "{}: rows of {} elements are wider than the {} that this kernel holds",
        operation, width, int64_t{8} * most(8, v) * v);
