@@ -49,6 +49,7 @@ const std::map<std::string, Golden>& golden() {
       {"llama3_405b.ini", {405853388800, 0, 0, 128}},
       {"tiny.ini", {0, 0, 0, 4}},
       {"shakespeare_char.ini", {0, 0, 0, 1}},
+      {"shakespeare_char_gpu.ini", {0, 0, 0, 1}},
   };
   return table;
 }
