@@ -48,7 +48,8 @@ class Signals : public ::testing::Test {
                           const std::function<void(const BackgroundRun&)>& act) {
     BackgroundRun run(ranks, words("stopped", kEndless, lines), folder_ / "output");
     EXPECT_TRUE(run.wait_until_ranks_listen()) << run.output();
-    if (step > 0) EXPECT_TRUE(run.wait_for_step(folder_ / "stopped", step)) << run.output();
+    const bool reached = step == 0 || run.wait_for_step(folder_ / "stopped", step);
+    EXPECT_TRUE(reached) << run.output();
     act(run);
     return run.wait(30);
   }
