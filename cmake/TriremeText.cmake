@@ -1,7 +1,7 @@
 # Libraries of the text side (tokenizers) as the target trireme_text.
 #   PCRE2      required: Unicode regular expressions
 #   ICU        optional: Unicode normalization, which some tokenizer files ask for
-#   SentencePiece   optional: tokenizer.model files
+#   SentencePiece, zlib, zstd   optional: tokenizer.model files, .gz and .zst input
 # Where an optional one is missing, a file that needs it is refused with its name.
 find_path(PCRE2_INCLUDE_DIR pcre2.h)
 find_library(PCRE2_LIBRARY pcre2-8)
@@ -34,4 +34,6 @@ function(trireme_text_part name header library)
 endfunction()
 trireme_text_part(icu unicode/normalizer2.h icuuc)
 trireme_text_part(sentencepiece sentencepiece_processor.h sentencepiece)
+trireme_text_part(zlib zlib.h z)
+trireme_text_part(zstd zstd.h zstd)
 message(STATUS "Text: PCRE2 ${PCRE2_LIBRARY}${text_parts}")

@@ -10,10 +10,10 @@ namespace trireme::app {
 
 // Commands that run on all ranks of an MPI job; they start MPI themselves.
 int train(int argc, char** argv);
+int tokenize(int argc, char** argv);
 int bench(int argc, char** argv);
 // Commands of one process.
 int plan(std::span<const std::string> arguments);
-int tokenize(std::span<const std::string> arguments);
 int verify(std::span<const std::string> arguments);
 // `usage` is printed where no topic is given.
 int help(std::span<const std::string> arguments, const std::string& usage);

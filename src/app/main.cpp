@@ -17,7 +17,8 @@ constexpr const char* kUsage =
     "  train DECK [--section.key=value ...]   train; goes on from the run directory's checkpoint\n"
     "  plan DECK --ranks N                    check a deck; memory, FLOPs, schedule; starts "
     "nothing\n"
-    "  tokenize --input FILE... --tokenizer bytes --output PREFIX [--document-mark LINE]\n"
+    "  tokenize --input FILE... --tokenizer NAME_OR_PATH --output PREFIX   text or JSONL to "
+    "tokens\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
     "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
     "  bench step DECK [--steps N]            a whole training step\n"
@@ -33,7 +34,7 @@ int dispatch(int argc, char** argv) {
   if (command == "train") return app::train(argc, argv);
   if (command == "bench") return app::bench(argc, argv);
   if (command == "plan") return app::plan(arguments);
-  if (command == "tokenize") return app::tokenize(arguments);
+  if (command == "tokenize") return app::tokenize(argc, argv);
   if (command == "verify") return app::verify(arguments);
   if (command == "help" || command == "--help" || command == "-h")
     return app::help(arguments, kUsage);

@@ -1,160 +1,227 @@
-// Streams text files through a tokenizer into a dataset, cutting documents at mark lines.
+// Reads a share's inputs in order, lets threads tokenize batches of them, and writes the ids in
+// order.
 #include "trireme/data/tokenize_text.hpp"
 
 #include <algorithm>
-#include <string_view>
 
+#include "data/batch_tokens.hpp"
+#include "data/ordered_workers.hpp"
 #include "data/posix_file.hpp"
+#include "data/tokenize_plan.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/indexed_writer.hpp"
 
 namespace trireme {
 namespace {
 
-constexpr int64_t kChunk = int64_t{1} << 20;  // bytes of text read at a time
+constexpr size_t kChunk = size_t{1} << 20;  // bytes read at a time
 
-// Takes the text of one document after the other, in pieces, and writes their tokens.
-class DocumentSink {
+std::unique_ptr<ByteSource> open(const InputPart& input) {
+  if (input.standard_input) return open_standard_input();
+  auto file = open_file(input.path, std::max<int64_t>(input.part.begin - 1, 0));
+  if (input.packing == Packing::gzip) return open_gzip(std::move(file), input.path);
+  if (input.packing == Packing::zstd) return open_zstd(std::move(file), input.path);
+  return file;
+}
+
+// One input on its way through: source, cutter and batches.
+class OpenInput {
  public:
-  DocumentSink(const Tokenizer& tokenizer, IndexedDatasetWriter& writer)
-      : tokenizer_(tokenizer), writer_(writer) {}
+  OpenInput(const InputPart& input, const TokenizeOptions& options, BatchBuilder::Hand hand)
+      : input_(input),
+        source_(open(input)),
+        batch_(input.path, options.tokenizer->cuts_anywhere() && !input.jsonl,
+               options.longest_document, std::move(hand)),
+        lines_(input.part, batch_),
+        documents_(input.part, options.document_mark, batch_) {}
 
-  void add(std::string_view text) {
-    document_bytes_ += std::ssize(text);
-    if (tokenizer_.cuts_anywhere()) {
-      put(text);
+  // False at the end of the part.
+  bool read(std::vector<char>& chunk) {
+    chunk.resize(kChunk);
+    const size_t n = source_->read(chunk);
+    const std::string_view text(chunk.data(), n);
+    bool more = n > 0;
+    if (n == 0) {
+      input_.jsonl ? lines_.end_file() : documents_.end_file();
     } else {
-      held_ += text;
+      more = input_.jsonl ? lines_.take(text) : documents_.take(text);
     }
+    if (!more) batch_.flush();
+    return more;
   }
-
-  // False where the document had no bytes: nothing was written.
-  bool end_document() {
-    if (document_bytes_ == 0) return false;
-    if (!held_.empty()) put(held_);
-    held_.clear();
-    const int32_t end = tokenizer_.end_of_document();
-    writer_.append(std::span(&end, 1));
-    writer_.end_document();
-    document_bytes_ = 0;
-    return true;
+  // Bytes of this share's work that are done.
+  int64_t done() const {
+    return input_.standard_input ? source_->taken() : std::min(source_->taken(), input_.bytes);
   }
+  int64_t empty_documents() const { return documents_.empty_documents(); }
 
  private:
-  void put(std::string_view text) {
-    ids_.clear();
-    tokenizer_.encode(text, ids_);
-    writer_.append(ids_);
-  }
-
-  const Tokenizer& tokenizer_;
-  IndexedDatasetWriter& writer_;
-  std::string held_;  // the document so far, for tokenizers that need it whole
-  std::vector<int32_t> ids_;
-  int64_t document_bytes_ = 0;
+  const InputPart& input_;
+  std::unique_ptr<ByteSource> source_;
+  BatchBuilder batch_;
+  LineCutter lines_;
+  DocumentCutter documents_;
 };
 
-// Cuts one file into documents at mark lines. A line that may still turn out to be a mark is held
-// back until its end is seen; no more than that is held.
-class FileCutter {
- public:
-  FileCutter(const std::optional<std::string>& mark, DocumentSink& sink, TokenizeReport& report)
-      : mark_(mark), sink_(sink), report_(report) {}
-
-  void take(std::string_view chunk) {
-    if (!mark_) return sink_.add(chunk);
-    held_ += chunk;
-    const std::string_view text = held_;
-    size_t begin = 0;  // of the text not yet handed on
-    size_t line = 0;
-    for (size_t end; (end = text.find('\n', line)) != std::string_view::npos; line = end + 1) {
-      if (!inside_line_ && is_mark(text.substr(line, end - line))) {
-        sink_.add(text.substr(begin, line - begin));
-        end_document();
-        begin = end + 1;
-      }
-      inside_line_ = false;
-    }
-    if (inside_line_ || text.size() - line > mark_->size() + 1) {
-      inside_line_ = true;
-      line = text.size();
-    }
-    sink_.add(text.substr(begin, line - begin));
-    held_.erase(0, line);
-  }
-
-  void end_file() {
-    if (mark_ && !inside_line_ && is_mark(held_)) {
-      end_document();
-    } else {
-      sink_.add(held_);
-    }
-    // Nothing after the last mark is no document; a file of no bytes at all is an empty one.
-    if (sink_.end_document()) {
-      ++report_.documents;
-    } else if (!marked_) {
-      ++report_.empty_documents;
-    }
-  }
-
- private:
-  bool is_mark(std::string_view line) const {
-    return line == *mark_ ||
-           (line.size() == mark_->size() + 1 && line.ends_with('\r') && line.starts_with(*mark_));
-  }
-  void end_document() {
-    marked_ = true;
-    ++(sink_.end_document() ? report_.documents : report_.empty_documents);
-  }
-
-  const std::optional<std::string>& mark_;
-  DocumentSink& sink_;
-  TokenizeReport& report_;
-  std::string held_;
-  bool inside_line_ = false;  // the start of the current line was handed on: it is no mark
-  bool marked_ = false;
-};
-
-// All inputs must be there before anything is written. Returns their bytes.
-int64_t check(const TokenizeOptions& options) {
-  require(options.tokenizer != nullptr, ExitCode::internal, "no tokenizer");
-  require(!options.inputs.empty(), ExitCode::usage, "no input files: name at least one");
-  require(!options.output.empty(), ExitCode::usage, "no output: name a prefix for .bin and .idx");
-  if (options.document_mark)
-    require(!options.document_mark->empty() &&
-                options.document_mark->find_first_of("\r\n") == std::string::npos,
-            ExitCode::usage, "the document mark must be the text of one line, not empty");
-  int64_t bytes = 0;
-  for (const std::string& path : options.inputs) bytes += InputFile(path).size();
-  return bytes;
+std::string part_prefix(const std::string& output, int index, int count) {
+  return fmt::format("{}.part{}of{}", output, index + 1, count);
 }
 
 }  // namespace
 
-TokenizeReport tokenize_text_files(const TokenizeOptions& options) {
-  const int64_t all_bytes = check(options);
-  TokenizeReport report;
-  report.vocab = options.tokenizer->vocab();
-  IndexedDatasetWriter writer({.prefix = options.output, .type = token_type_for(report.vocab)});
-  DocumentSink sink(*options.tokenizer, writer);
-  std::string chunk;
-  for (const std::string& path : options.inputs) {
-    const InputFile file(path);
-    FileCutter cutter(options.document_mark, sink, report);
-    for (int64_t done = 0; done < file.size(); done += std::ssize(chunk)) {
-      chunk.resize(static_cast<size_t>(std::min(kChunk, file.size() - done)));
-      file.read_at(done, std::as_writable_bytes(std::span(chunk)));
-      cutter.take(chunk);
-      report.bytes += std::ssize(chunk);
-      if (options.progress) options.progress(report.bytes, all_bytes);
-    }
-    cutter.end_file();
-    ++report.files;
+struct TokenizeWork::State {
+  State(const TokenizeOptions& the_options, Share the_share)
+      : options(the_options),
+        share(the_share),
+        plan(plan_tokenization(options, share)),
+        prefix(share.count == 1 ? options.output
+                                : part_prefix(options.output, share.index, share.count)),
+        type(token_type_for(options.tokenizer->vocab())),
+        writer(std::make_unique<IndexedDatasetWriter>(
+            IndexedDatasetWriter::Options{.prefix = prefix, .type = type})),
+        workers(options.threads) {
+    for (int i = 0; i < options.threads; ++i) tokenizers.push_back(options.tokenizer->clone());
+    report.vocab = options.tokenizer->vocab();
+    const auto start_marks = options.tokenizer->start_marks();
+    const auto end_marks = options.tokenizer->end_marks();
+    start.assign(start_marks.begin(), start_marks.end());
+    finish.assign(end_marks.begin(), end_marks.end());
+    if (!options.append_end) return;
+    const int32_t end = options.tokenizer->end_of_document();
+    if (finish.empty() || finish.back() != end) finish.push_back(end);
   }
+
+  void hand(TextBatch batch, bool jsonl) {
+    workers.submit(
+        [this, jsonl, text = std::move(batch)](int worker) {
+          return tokenize_batch(text, *tokenizers[static_cast<size_t>(worker)], jsonl, options);
+        },
+        [this](const BatchTokens& tokens) { write(tokens); });
+  }
+
+  void write(const BatchTokens& tokens) {
+    size_t begin = 0;
+    for (size_t end : tokens.ends) {
+      put(std::span(tokens.ids).subspan(begin, end - begin));
+      begin = end;
+      if (inside_document) {
+        writer->append(finish);
+        writer->end_document();
+        ++report.documents;
+      } else {
+        ++report.empty_documents;
+      }
+      inside_document = false;
+    }
+    put(std::span(tokens.ids).subspan(begin));
+    report.tokens = writer->tokens();
+    report.blank_lines += tokens.counts.blank_lines;
+    report.malformed_lines += tokens.counts.malformed_lines;
+    report.lines_without_key += tokens.counts.lines_without_key;
+    report.lines_without_text += tokens.counts.lines_without_text;
+  }
+
+  void put(std::span<const int32_t> ids) {
+    if (ids.empty()) return;
+    if (!inside_document) writer->append(start);
+    inside_document = true;
+    writer->append(ids);
+  }
+
+  // Reads one chunk; false once nothing is left.
+  bool step() {
+    if (!input) {
+      if (next == plan.parts.size()) {
+        workers.drain([this](const BatchTokens& tokens) { write(tokens); });
+        return false;
+      }
+      const bool jsonl = plan.parts[next].jsonl;
+      input = std::make_unique<OpenInput>(
+          plan.parts[next], options,
+          [this, jsonl](TextBatch batch) { hand(std::move(batch), jsonl); });
+    }
+    const bool more = input->read(chunk);
+    report.bytes = closed_bytes + input->done();
+    if (more) return true;
+    const InputPart& part = plan.parts[next++];
+    closed_bytes += part.standard_input ? input->done() : part.bytes;
+    report.bytes = closed_bytes;
+    report.empty_documents += input->empty_documents();
+    report.files += part.first ? 1 : 0;
+    input.reset();
+    return true;
+  }
+
+  TokenizeOptions options;
+  Share share;
+  TokenizePlan plan;
+  std::string prefix;
+  TokenType type;
+  std::unique_ptr<IndexedDatasetWriter> writer;
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;  // one a thread
+  std::vector<int32_t> start, finish;                  // ids around a document
+  TokenizeReport report;
+  std::vector<char> chunk;
+  size_t next = 0;  // in plan.parts
+  int64_t closed_bytes = 0;
+  bool inside_document = false;
+  bool part_written = false;
+  std::unique_ptr<OpenInput> input;
+  OrderedWorkers<BatchTokens> workers;  // last: its threads end before what they use
+};
+
+TokenizeWork::TokenizeWork(const TokenizeOptions& options, Share share)
+    : state_(std::make_unique<State>(options, share)) {}
+
+TokenizeWork::~TokenizeWork() {
+  if (!state_->part_written) return;
+  for (const char* ending : {".idx", ".bin"}) std::remove((state_->prefix + ending).c_str());
+}
+
+bool TokenizeWork::advance(int64_t bytes) {
+  const int64_t stop = state_->report.bytes + bytes;
+  while (state_->report.bytes < stop)
+    if (!state_->step()) return false;
+  return true;
+}
+
+int64_t TokenizeWork::done_bytes() const {
+  return state_->report.bytes;
+}
+int64_t TokenizeWork::all_bytes() const {
+  return state_->plan.all_bytes;
+}
+const TokenizeReport& TokenizeWork::report() const {
+  return state_->report;
+}
+
+void TokenizeWork::commit() {
+  state_->part_written = state_->share.count > 1;
+  state_->writer->commit();
+}
+
+void TokenizeWork::join() const {
+  const int count = state_->share.count;
+  if (count == 1) return;
+  IndexedDatasetWriter whole({.prefix = state_->options.output, .type = state_->type});
+  for (int index = 0; index < count; ++index)
+    whole.add_dataset(IndexedDataset(part_prefix(state_->options.output, index, count)));
+  whole.commit();
+}
+
+TokenizeReport tokenize_text_files(const TokenizeOptions& options) {
+  TokenizeWork work(options, {});
+  int64_t told = 0;
+  for (bool more = true; more;) {
+    more = work.advance(static_cast<int64_t>(kChunk));
+    if (!options.progress || work.done_bytes() == told) continue;
+    told = work.done_bytes();
+    options.progress(told, work.all_bytes());
+  }
+  const TokenizeReport& report = work.report();
   require(report.documents > 0, ExitCode::bad_data,
           "no document in {} file(s) of {} bytes: nothing was written", report.files, report.bytes);
-  report.tokens = writer.tokens();
-  writer.commit();
+  work.commit();
   return report;
 }
 

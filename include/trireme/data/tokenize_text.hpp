@@ -1,15 +1,28 @@
-// Plain text files to a token dataset: `trireme tokenize`.
+// Text and JSONL files to a token dataset: `trireme tokenize`.
 //
-// Files are read in the order given, as bytes. A document ends at the end of its file and, where a
+// Inputs are read in the order given. Text: a document ends at the end of its file and, where a
 // mark is given, at each line that equals the mark (a line ends with "\n" or "\r\n"; the last may
 // have no end). Mark lines belong to no document; all other bytes, line ends included, are kept as
-// they are. Each document is one sequence: its ids and one end-of-document id. A document without
-// any bytes is left out and counted. Promises: the output is complete or absent; memory does not
-// grow with files or lines, for tokenizers that may cut text anywhere.
+// they are; bytes that are not UTF-8 become ids of their own. JSONL: every line is an object with
+// the document under one key. Each document is one sequence: its template's start marks, its ids,
+// its template's end marks, and one end-of-document id (exactly one: none is added where the end
+// marks end with it).
+//
+// What becomes of awkward input:
+//   document without any ids, blank line   left out, counted
+//   line that is not an object in JSON (cut, bad UTF-8, lone surrogate), without the key, or with
+//   something else than a text under it   Error(bad_data) with file and line, or skipped and
+//   counted record longer than longest_document   Error(bad_data)
+//
+// Promises: the output is complete or absent, and byte for byte the same for any number of threads
+// and shares. Memory does not grow with the inputs (but a document is held whole, unless its
+// tokenizer may cut text anywhere).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,25 +31,68 @@
 
 namespace trireme {
 
+enum class TextFormat : uint8_t { by_name, text, jsonl };  // by_name: .jsonl, .ndjson, .json
+enum class BadLines : uint8_t { stop, skip };
+
 struct TokenizeOptions {
-  std::vector<std::string> inputs;           // files, in the order they are to be read
+  // Files, in the order they are to be read; "-" is standard input. gzip and Zstandard are
+  // unpacked.
+  std::vector<std::string> inputs;
   std::string output;                        // prefix of .bin and .idx
   const Tokenizer* tokenizer = nullptr;      // not owned
   std::optional<std::string> document_mark;  // without a line end; absent: one document a file
   std::function<void(int64_t done_bytes, int64_t all_bytes)>
       progress;  // may be empty; after every MiB
+  TextFormat format = TextFormat::by_name;
+  std::string key = "text";
+  BadLines bad_lines = BadLines::stop;
+  bool append_end = true;  // the end-of-document id
+  int threads = 1;
+  int64_t longest_document = int64_t{1} << 30;  // bytes of a record
 };
 
 struct TokenizeReport {
   int64_t files = 0, bytes = 0;
   int64_t documents = 0;        // written
   int64_t empty_documents = 0;  // left out
-  int64_t tokens = 0;           // end-of-document ids included
+  int64_t tokens = 0;           // marks and end-of-document ids included
   int64_t vocab = 0;
+  // Lines of JSONL; documents are written, empty, or one of these.
+  int64_t blank_lines = 0, malformed_lines = 0, lines_without_key = 0, lines_without_text = 0;
 };
 
-// Errors: no_input (a file is missing or unreadable; checked for all before anything is written),
-// usage (no input, a mark with a line end in it), bad_data (no document at all), io (output).
+// A part of the work: share `index` of `count`.
+struct Share {
+  int index = 0, count = 1;
+};
+
+// One share of a tokenization. The shares of all processes, joined in order, are the dataset.
+class TokenizeWork {
+ public:
+  // Errors: no_input (a file is missing or unreadable; all are checked), usage (no input, a mark
+  // with a line end in it, JSONL with a mark), bad_data (no end-of-document id).
+  TokenizeWork(const TokenizeOptions& options, Share share);
+  ~TokenizeWork();
+
+  // Reads about `bytes` more of the share's inputs; false once nothing is left. Errors: bad_data,
+  // no_input, io.
+  bool advance(int64_t bytes);
+  int64_t done_bytes() const;
+  int64_t all_bytes() const;             // of all shares; standard input counts as nothing
+  const TokenizeReport& report() const;  // of this share; complete after the last advance()
+  // Writes the share: the dataset itself where it is the only one, else a part beside it that
+  // `join` takes in and that goes with this object.
+  void commit();
+  // One process, after all have committed: joins the parts to the dataset. Needs the shares' files
+  // in one file system.
+  void join() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// All of it in one process. Errors: those of TokenizeWork, and bad_data (no document at all).
 TokenizeReport tokenize_text_files(const TokenizeOptions& options);
 
 }  // namespace trireme
