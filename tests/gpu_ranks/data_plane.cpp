@@ -203,4 +203,42 @@ TEST(NcclPlane, TwoGroupsOnTwoStreams) {
   }
 }
 
+// The two ends of a pipeline edge post receives before the sends that the other end is waiting for.
+TEST(NcclPlane, ReceivesPostedEarly) {
+  const int rank = world().rank();
+  if (world().size() % 2 != 0) GTEST_SKIP() << "needs pairs of ranks";
+  Communicator forward = world().split(rank / 2, rank, "activations");
+  Communicator backward = world().split(rank / 2, rank, "gradients");
+  forward.connect(device());
+  backward.connect(device());
+  Stream& up = device().new_stream("activations");
+  Stream& down = device().new_stream("gradients");
+  const bool first = rank % 2 == 0;
+  const int64_t n = int64_t{1} << 20;
+  const DeviceTensor a({n}, DType::f32, rank, 1), b({n}, DType::f32, rank, 2);
+  const DeviceTensor c({n}, DType::f32), d({n}, DType::f32);
+  const auto send = [&](const Communicator& group, Stream& stream, const DeviceTensor& x) {
+    const Transfer transfer{Transfer::Direction::send, 1 - group.rank(), x.view()};
+    group.exchange(stream, {&transfer, 1});
+  };
+  const auto receive = [&](const Communicator& group, Stream& stream, const DeviceTensor& x) {
+    const Transfer transfer{Transfer::Direction::receive, 1 - group.rank(), x.view()};
+    group.exchange(stream, {&transfer, 1});
+  };
+  if (first) {
+    receive(backward, down, c);
+    send(forward, up, a);
+    send(forward, up, b);
+  } else {
+    receive(forward, up, c);
+    receive(forward, up, d);
+    send(backward, down, a);
+  }
+  up.synchronize();
+  down.synchronize();
+  const int peer = first ? rank + 1 : rank - 1;
+  expect_elements(c.read(), [&](int64_t i) { return element(peer, i + 1); });
+  if (!first) expect_elements(d.read(), [&](int64_t i) { return element(peer, i + 2); });
+}
+
 }  // namespace trireme::test

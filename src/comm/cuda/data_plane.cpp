@@ -1,9 +1,11 @@
 // Making, watching and ending the NCCL communicator of a group.
 //
-// Bootstrap: the first rank of the group makes an id, MPI spreads it. NCCL refuses two ranks of one
-// host on one GPU; where ranks share a GPU (a laptop, tests) each rank gives itself a host id of
-// its own, and NCCL then joins them as if over a network: correct, and slower than ranks with GPUs
-// of their own.
+// Bootstrap: the first rank of the group makes an id, MPI spreads it. All connections are made
+// here, while the device is idle: made at the first use, as NCCL does by itself, they hold the host
+// until the peer makes the same call and until running kernels end, and a kernel may be waiting for
+// that very peer. NCCL refuses two ranks of one host on one GPU; where ranks share a GPU (a laptop,
+// tests) each rank gives itself a host id of its own, and NCCL then joins them as if over a
+// network: correct, and slower than ranks with GPUs of their own.
 #include "comm/cuda/data_plane.hpp"
 
 #include <unistd.h>
@@ -34,6 +36,20 @@ void name_host_where_shared(const Communicator& group, const std::string& host, 
   if (distinct.size() == all.size()) return;
   const std::string own = fmt::format("{}-trireme-rank-{}", host, world_rank);
   setenv("NCCL_HOSTID", own.c_str(), 1);
+}
+
+// Sends and receives connect at their first use only: between the two ends of a pipeline edge one
+// message goes each way before any work depends on them.
+void connect_pair(const Communicator& group, Stream& stream) {
+  const Buffer memory(2 * Arena::kAlignment, Memory::device);
+  const TensorView out{memory.data(), {1}, DType::f32};
+  const TensorView in{memory.data() + Arena::kAlignment, {1}, DType::f32};
+  const int peer = 1 - group.rank();
+  const Transfer transfers[] = {{Transfer::Direction::send, peer, out},
+                                {Transfer::Direction::receive, peer, in}};
+  fill_zero(stream, out);
+  group.exchange(stream, transfers);
+  stream.synchronize();
 }
 
 }  // namespace
@@ -105,6 +121,7 @@ DataPlane& data_plane_of(const Communicator::State& group) {
 void Communicator::connect(Device& device) {
   if (state_->data_plane || size() == 1) return;
   Stream::State& stream = device.compute().state();
+  setenv("NCCL_RUNTIME_CONNECT", "0", 0);  // collectives connect when the group is made
   name_host_where_shared(*this, state_->session->host, state_->session->rank, stream.device);
   ncclUniqueId id{};
   if (rank() == 0) {
@@ -115,6 +132,7 @@ void Communicator::connect(Device& device) {
   broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
   state_->data_plane = std::make_shared<DataPlane>(*state_, id);
   stream.watched->add(state_->data_plane);
+  if (size() == 2) connect_pair(*this, device.compute());
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

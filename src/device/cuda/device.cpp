@@ -70,6 +70,9 @@ struct Device::State {
 
 Device::Device(const DeviceOptions& options) : state_(std::make_unique<State>()) {
   State& s = *state_;
+  // Streams that share a hardware queue wait for each other; with pipeline edges there are more
+  // than the 8 queues of the default. Read when CUDA starts.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   s.devices = count_devices();
   s.device = options.node_rank % s.devices;
   s.sharing = (options.node_ranks - s.device + s.devices - 1) / s.devices;
