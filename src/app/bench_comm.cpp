@@ -188,8 +188,9 @@ int bench_comm(MpiSession& session, std::vector<std::string> words, const std::s
   Device device({session.node_rank(), session.node_ranks()});
   const ProcessGrid grid(world, options.shape, options.shape.tp, device);
   const Log log(world.rank(), LogLevel::info, stdout);
-  log.info("{}, {} ranks on {} host{}; {}; {}", options.shape.text(), world.size(), session.nodes(),
-           session.nodes() == 1 ? "" : "s", device.description(), session.library_version());
+  log.info("{}, {} rank{} on {} host{}; {}; {}", options.shape.text(), world.size(),
+           world.size() == 1 ? "" : "s", session.nodes(), session.nodes() == 1 ? "" : "s",
+           device.description(), session.library_version());
   Messages messages(grid, device, options.type, options.most);
   const std::vector<MessageKind> kinds = message_kinds(grid);
   const std::vector<int64_t> sizes = message_sizes(options.most);
