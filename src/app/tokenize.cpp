@@ -69,30 +69,36 @@ struct Request {
   TokenizeOptions options;
 };
 
-// One line on a terminal that is written over; elsewhere nothing but the summary.
+// On a terminal one line that is written over; elsewhere (mpirun takes the terminal away) a line
+// every ten seconds.
 class Progress {
  public:
-  Progress(bool shown, int64_t all_bytes) : shown_(shown && ::isatty(2)), all_(all_bytes) {}
+  Progress(bool shown, int64_t all_bytes)
+      : shown_(shown), terminal_(::isatty(STDERR_FILENO) == 1), all_(all_bytes) {}
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
-  void show(int64_t done) const {
-    if (!shown_) return;
-    const double rate = static_cast<double>(done) / std::max(seconds(), 1e-9);
+  void show(int64_t done) {
+    const double now = seconds();
+    if (!shown_ || (!terminal_ && now < next_)) return;
+    next_ = now + 10;
+    const double rate = static_cast<double>(done) / std::max(now, 1e-9);
     const double part = all_ == 0 ? 0 : static_cast<double>(done) / static_cast<double>(all_);
     const auto bars = static_cast<size_t>(std::clamp(part, 0.0, 1.0) * 30);
     const double left =
         static_cast<double>(std::max<int64_t>(all_ - done, 0)) / std::max(rate, 1.0);
-    fmt::print(stderr, "\r[{}{}] {:5.1f} %  {:.1f} MB/s  {:.0f} s left   ", std::string(bars, '#'),
-               std::string(30 - bars, '.'), 100 * part, rate / 1e6, left);
+    fmt::print(stderr, "{}[{}{}] {:5.1f} %  {:.1f} MB/s  {:.0f} s left{}", terminal_ ? "\r" : "",
+               std::string(bars, '#'), std::string(30 - bars, '.'), 100 * part, rate / 1e6, left,
+               terminal_ ? "   " : "\n");
   }
   void end() const {
-    if (shown_) fmt::print(stderr, "\n");
+    if (shown_ && terminal_) fmt::print(stderr, "\n");
   }
 
  private:
-  bool shown_;
+  bool shown_, terminal_;
   int64_t all_;
+  double next_ = 10;  // seconds
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
@@ -143,7 +149,7 @@ void tokenize_together(const Arguments& arguments, const Communicator& world) {
     request = std::make_unique<Request>(arguments);
     work = std::make_unique<TokenizeWork>(request->options, Share{world.rank(), world.size()});
   });
-  const Progress progress(world.rank() == 0, work->all_bytes());
+  Progress progress(world.rank() == 0, work->all_bytes());
   for (bool more = true; more;) {
     bool mine = false;
     together(world, [&] { mine = work->advance(kRound); });
