@@ -14,6 +14,7 @@ int tokenize(int argc, char** argv);
 int bench(int argc, char** argv);
 // Commands of one process.
 int plan(std::span<const std::string> arguments);
+int tokenizer(std::span<const std::string> arguments);
 int verify(std::span<const std::string> arguments);
 // `usage` is printed where no topic is given.
 int help(std::span<const std::string> arguments, const std::string& usage);

@@ -19,6 +19,7 @@ constexpr const char* kUsage =
     "nothing\n"
     "  tokenize --input FILE... --tokenizer NAME_OR_PATH --output PREFIX   text or JSONL to "
     "tokens\n"
+    "  tokenizer train --input FILE... --vocab N --output tokenizer.json   learn a tokenizer\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
     "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
     "  bench step DECK [--steps N]            a whole training step\n"
@@ -35,6 +36,7 @@ int dispatch(int argc, char** argv) {
   if (command == "bench") return app::bench(argc, argv);
   if (command == "plan") return app::plan(arguments);
   if (command == "tokenize") return app::tokenize(argc, argv);
+  if (command == "tokenizer") return app::tokenizer(arguments);
   if (command == "verify") return app::verify(arguments);
   if (command == "help" || command == "--help" || command == "-h")
     return app::help(arguments, kUsage);

@@ -5,63 +5,13 @@
 #include <algorithm>
 
 #include "data/batch_tokens.hpp"
+#include "data/open_input.hpp"
 #include "data/ordered_workers.hpp"
-#include "data/posix_file.hpp"
-#include "data/tokenize_plan.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/indexed_writer.hpp"
 
 namespace trireme {
 namespace {
-
-constexpr size_t kChunk = size_t{1} << 20;  // bytes read at a time
-
-std::unique_ptr<ByteSource> open(const InputPart& input) {
-  if (input.standard_input) return open_standard_input();
-  auto file = open_file(input.path, std::max<int64_t>(input.part.begin - 1, 0));
-  if (input.packing == Packing::gzip) return open_gzip(std::move(file), input.path);
-  if (input.packing == Packing::zstd) return open_zstd(std::move(file), input.path);
-  return file;
-}
-
-// One input on its way through: source, cutter and batches.
-class OpenInput {
- public:
-  OpenInput(const InputPart& input, const TokenizeOptions& options, BatchBuilder::Hand hand)
-      : input_(input),
-        source_(open(input)),
-        batch_(input.path, options.tokenizer->cuts_anywhere() && !input.jsonl,
-               options.longest_document, std::move(hand)),
-        lines_(input.part, batch_),
-        documents_(input.part, options.document_mark, batch_) {}
-
-  // False at the end of the part.
-  bool read(std::vector<char>& chunk) {
-    chunk.resize(kChunk);
-    const size_t n = source_->read(chunk);
-    const std::string_view text(chunk.data(), n);
-    bool more = n > 0;
-    if (n == 0) {
-      input_.jsonl ? lines_.end_file() : documents_.end_file();
-    } else {
-      more = input_.jsonl ? lines_.take(text) : documents_.take(text);
-    }
-    if (!more) batch_.flush();
-    return more;
-  }
-  // Bytes of this share's work that are done.
-  int64_t done() const {
-    return input_.standard_input ? source_->taken() : std::min(source_->taken(), input_.bytes);
-  }
-  int64_t empty_documents() const { return documents_.empty_documents(); }
-
- private:
-  const InputPart& input_;
-  std::unique_ptr<ByteSource> source_;
-  BatchBuilder batch_;
-  LineCutter lines_;
-  DocumentCutter documents_;
-};
 
 std::string part_prefix(const std::string& output, int index, int count) {
   return fmt::format("{}.part{}of{}", output, index + 1, count);
@@ -137,7 +87,7 @@ struct TokenizeWork::State {
       }
       const bool jsonl = plan.parts[next].jsonl;
       input = std::make_unique<OpenInput>(
-          plan.parts[next], options,
+          plan.parts[next], options, options.tokenizer->cuts_anywhere(),
           [this, jsonl](TextBatch batch) { hand(std::move(batch), jsonl); });
     }
     const bool more = input->read(chunk);
@@ -213,7 +163,7 @@ TokenizeReport tokenize_text_files(const TokenizeOptions& options) {
   TokenizeWork work(options, {});
   int64_t told = 0;
   for (bool more = true; more;) {
-    more = work.advance(static_cast<int64_t>(kChunk));
+    more = work.advance(OpenInput::kChunk);
     if (!options.progress || work.done_bytes() == told) continue;
     told = work.done_bytes();
     options.progress(told, work.all_bytes());
