@@ -2,7 +2,7 @@
 # Formatting, layers and clang-tidy's short allow list.
 #   all     every source; files that passed before, unchanged, are not checked by clang-tidy again
 #   recent  clang-tidy only for what the last commits and uncommitted edits touch: on a fresh clone the
-#           whole tree takes 2 to 3 minutes on two cores, more than its share of `make test`
+#           whole tree takes 4 minutes on two cores, more than its share of `make test`
 #   format  formats the sources in place instead
 # usage: lint.sh BUILD_FOLDER [all|recent|format]
 set -uo pipefail

@@ -62,7 +62,7 @@ std::vector<MessageKind> message_kinds(const ProcessGrid& grid) {
 }
 
 Messages::Messages(const ProcessGrid& grid, Device& device, DType type, int64_t most_bytes)
-    : grid_(grid), device_(device), stream_(device.communication()) {
+    : grid_(grid), stream_(device.communication()) {
   // One element more for each rank: messages are rounded up to a multiple of the ranks.
   const int64_t count =
       ceil_div(std::max<int64_t>(most_bytes, 8), static_cast<int64_t>(size_of(type))) +

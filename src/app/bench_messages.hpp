@@ -55,7 +55,6 @@ class Messages {
   bool has_previous() const { return grid_.here().pp > 0; }
 
   const ProcessGrid& grid_;
-  Device& device_;
   Stream& stream_;
   std::array<Buffer, 3> memory_;
   TensorView sent_, received_, other_;  // sent_ never changes
