@@ -34,7 +34,7 @@ constexpr const char* kUsage =
     "  --threads          of each rank (default: 1)\n"
     "trireme tokenize --merge PREFIX... --output PREFIX: one dataset of several, in this order";
 
-constexpr int64_t kRound = int64_t{8} << 20;  // bytes a rank reads between two agreements
+constexpr int64_t kRound = int64_t{64} << 20;  // bytes a rank reads between two agreements
 
 // One of two words.
 bool choice(const Arguments& arguments, const std::string& option, const std::string& first,

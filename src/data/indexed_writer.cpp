@@ -154,14 +154,14 @@ void IndexedDatasetWriter::commit() {
   require(open_tokens_ == 0 && sequences() == document_starts_.back(), ExitCode::internal,
           "{}: a dataset committed inside a document", options_.prefix);
   write_index();
-  bin_->flush_to_disk();
-  idx_->flush_to_disk();
+  for (OutputFile* file : {bin_.get(), idx_.get()})
+    options_.durable ? file->flush_to_disk() : file->finish();
   // An old index must never stand beside a new .bin: it goes first, the new one comes last.
   remove_if_present(options_.prefix + ".idx");
   bin_->publish();
-  sync_directory_of(options_.prefix);
+  if (options_.durable) sync_directory_of(options_.prefix);
   idx_->publish();
-  sync_directory_of(options_.prefix);
+  if (options_.durable) sync_directory_of(options_.prefix);
 }
 
 void IndexedDatasetWriter::write_index() {

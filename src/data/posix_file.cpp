@@ -114,11 +114,24 @@ void OutputFile::flush() {
 }
 
 void OutputFile::flush_to_disk() {
+  set_size();
+  require(::fsync(descriptor_) == 0, ExitCode::io, "{}: cannot flush it to disk: {}", temporary_,
+          std::strerror(errno));
+  close();
+}
+
+void OutputFile::finish() {
+  set_size();
+  close();
+}
+
+void OutputFile::set_size() {
   flush();
   require(::ftruncate(descriptor_, flushed_) == 0, ExitCode::io,
           "{}: cannot set its size to {}: {}", temporary_, flushed_, std::strerror(errno));
-  require(::fsync(descriptor_) == 0, ExitCode::io, "{}: cannot flush it to disk: {}", temporary_,
-          std::strerror(errno));
+}
+
+void OutputFile::close() {
   // Some file systems report a full disk or a lost server only here.
   const int descriptor = std::exchange(descriptor_, -1);
   require(::close(descriptor) == 0, ExitCode::io, "{}: cannot close it: {}", temporary_,

@@ -47,10 +47,13 @@ class OutputFile {
   void write(std::span<const std::byte> bytes);
   void skip(int64_t bytes);  // bytes of zero, left as a hole
   void flush_to_disk();
+  void finish();   // instead of flush_to_disk, where a crash may lose the file
   void publish();  // rename; after flush_to_disk
 
  private:
   void flush();
+  void set_size();
+  void close();
 
   std::string path_, temporary_;
   int descriptor_ = -1;

@@ -27,8 +27,8 @@ struct TokenizeWork::State {
         prefix(share.count == 1 ? options.output
                                 : part_prefix(options.output, share.index, share.count)),
         type(token_type_for(options.tokenizer->vocab())),
-        writer(std::make_unique<IndexedDatasetWriter>(
-            IndexedDatasetWriter::Options{.prefix = prefix, .type = type})),
+        writer(std::make_unique<IndexedDatasetWriter>(IndexedDatasetWriter::Options{
+            .prefix = prefix, .type = type, .durable = share.count == 1})),
         workers(options.threads) {
     for (int i = 0; i < options.threads; ++i) tokenizers.push_back(options.tokenizer->clone());
     report.vocab = options.tokenizer->vocab();

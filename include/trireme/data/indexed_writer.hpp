@@ -28,6 +28,8 @@ class IndexedDatasetWriter {
     TokenType type = TokenType::i32;
     // A longer sequence goes on in the next one, in the same document (lengths are 32-bit).
     int64_t longest_sequence = INT32_MAX;
+    bool durable =
+        true;  // commit flushes to disk; false for files that are soon taken in elsewhere
   };
   explicit IndexedDatasetWriter(Options options);
   ~IndexedDatasetWriter();  // removes the temporary files if there was no commit
