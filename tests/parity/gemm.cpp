@@ -46,7 +46,7 @@ std::vector<Output> run(Device& device, const Product& p) {
   }
   gemm(memory.stream(), call);
   double tolerance = sum_tolerance(p.output, p.k);
-  // An activation may act on the sum before or after it is rounded to bf16.
+  // The rounding of the sum, and that of the activation.
   if (p.epilogue == Epilogue::bias_gelu && p.output == DType::bf16) tolerance *= 2;
   std::vector<Output> outputs{
       memory.read("c", p.beta == 0 && p.padding == 0 ? poison : c, tolerance)};

@@ -72,21 +72,7 @@ GemmKey key_of(const Gemm& call, int64_t k) {
   key.transpose_b = call.transpose_b;
   key.accumulates = call.beta != 0;
   key.epilogue = call.epilogue;
-  if (call.epilogue == Epilogue::bias_gelu && call.pre_activation.data != nullptr)
-    key.stride_pre = call.pre_activation.stride;
   return key;
-}
-
-// The library's activation behind a product: for bf16, whose addresses suit it. It acts on the sum
-// before that is rounded, so that it differs from the activation of what is kept by that rounding.
-bool suits_fused_gelu(const Gemm& call) {
-  const Matrix& pre = call.pre_activation;
-  const auto aligned = [](const Matrix& m) {
-    return m.stride % 8 == 0 && reinterpret_cast<uintptr_t>(m.data) % 16 == 0;
-  };
-  return call.epilogue == Epilogue::bias_gelu && call.a.dtype == DType::bf16 &&
-         call.c.dtype == DType::bf16 && call.beta == 0 && aligned(call.c) &&
-         (pre.data == nullptr || aligned(pre));
 }
 
 // False, with nothing done, where the library has no algorithm.
@@ -99,7 +85,9 @@ bool multiply(Stream& stream, const Gemm& call, int64_t k) {
   return true;
 }
 
-// The product with the epilogue as kernels of our own where the library's is not to be had.
+// The product with its epilogue. The bias is the library's where that can be. The activation is a
+// kernel of ours: the library's acts on the sum before that is rounded, and recomputing from what
+// is kept must give the same bits.
 void multiply_and_finish(Stream& stream, const Gemm& call, int64_t k) {
   // With an activation behind it, the product goes to where its input is kept.
   Gemm product = call;
@@ -133,7 +121,6 @@ void multiply_and_finish(Stream& stream, const Gemm& call, int64_t k) {
 void gemm(Stream& stream, const Gemm& call) {
   const int64_t k = check(call);
   if (call.c.empty()) return;
-  if (k > 0 && suits_fused_gelu(call) && multiply(stream, call, k)) return;
   multiply_and_finish(stream, call, k);
 }
 

@@ -67,7 +67,6 @@ size_t GemmKeyHash::operator()(const GemmKey& key) const {
   mix((key.transpose_a ? 1 : 0) + (key.transpose_b ? 2 : 0) + (key.accumulates ? 4 : 0) +
       8 * static_cast<int>(key.epilogue) + 64 * static_cast<int>(key.input) +
       512 * static_cast<int>(key.output));
-  mix(key.stride_pre);
   return hash;
 }
 
@@ -101,13 +100,8 @@ void GemmPlan::describe(const GemmKey& key, bool allow_tf32) {
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (key.epilogue != Epilogue::none) {
-    const bool keeps = key.stride_pre != 0;
-    const cublasLtEpilogue_t epilogue = key.epilogue == Epilogue::bias ? CUBLASLT_EPILOGUE_BIAS
-                                        : keeps ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-                                                : CUBLASLT_EPILOGUE_GELU_BIAS;
-    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.input));
-    if (keeps) set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.stride_pre);
   }
   if (key.transpose_b)
     make_layout(first_, key.input, key.n, key.k, key.stride_b);
@@ -140,10 +134,6 @@ void GemmPlan::run(cublasLtHandle_t handle, const Gemm& call, std::byte* workspa
   if (call.epilogue != Epilogue::none) {
     const void* bias = call.bias.data;
     set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
-  if (call.epilogue == Epilogue::bias_gelu && call.pre_activation.data != nullptr) {
-    void* pre = call.pre_activation.data;
-    set(operation_, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, pre);
   }
   const float alpha = 1;
   check_blas(cublasLtMatmul(handle, operation_, &alpha, call.b.data, first_, call.a.data, second_,

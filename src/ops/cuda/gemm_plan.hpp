@@ -24,8 +24,7 @@ struct GemmKey {
   DType input = DType::f32, output = DType::f32;
   bool transpose_a = false, transpose_b = false;
   bool accumulates = false;            // beta is not 0
-  Epilogue epilogue = Epilogue::none;  // done by the library
-  int64_t stride_pre = 0;              // of pre_activation; 0: not kept
+  Epilogue epilogue = Epilogue::none;  // none or bias: what the library does
   bool operator==(const GemmKey&) const = default;
 };
 struct GemmKeyHash {
