@@ -1,9 +1,9 @@
 // Point-to-point data on the CPU: grouped exchanges and all-to-all. Every message of a call is
 // posted before any is waited for, so that nothing depends on MPI buffering a send.
-#include <numeric>
 
 #include "comm/communicator_state.hpp"
 #include "comm/cpu/operation.hpp"
+#include "comm/row_pieces.hpp"
 #include "device/cpu/stream_state.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
@@ -32,30 +32,6 @@ void copy_own(const Communicator::State& group, std::span<const Transfer> transf
     copy_bytes(sends[i].view.data, receives[i].view.data, sends[i].view.bytes());
   }
 }
-
-// Rows of each peer as consecutive pieces of a view.
-struct Pieces {
-  TensorView view;
-  std::vector<int64_t> first;  // size + 1 rows
-
-  Pieces(const Communicator::State& group, TensorView whole, std::span<const int64_t> rows,
-         std::string_view what)
-      : view(whole), first(rows.size() + 1, 0) {
-    require(rows.size() == static_cast<size_t>(group.size), ExitCode::internal,
-            "all_to_all on {}: {} {} counts for {} ranks", group.name, rows.size(), what,
-            group.size);
-    for (int64_t n : rows)
-      require(n >= 0, ExitCode::internal, "all_to_all on {}: {} {} rows", group.name, what, n);
-    std::inclusive_scan(rows.begin(), rows.end(), first.begin() + 1);
-    require(first.back() <= view.shape[0], ExitCode::internal,
-            "all_to_all on {}: {} rows to {} in a view of shape {}", group.name, first.back(), what,
-            view.shape.text());
-  }
-  TensorView of(int peer) const {
-    const auto p = static_cast<size_t>(peer);
-    return view.rows(first[p], first[p + 1]);
-  }
-};
 
 }  // namespace
 
@@ -86,8 +62,8 @@ void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers)
 
 void Communicator::all_to_all(Stream& stream, TensorView send, std::span<const int64_t> send_rows,
                               TensorView receive, std::span<const int64_t> receive_rows) const {
-  const Pieces out(*state_, send, send_rows, "send");
-  const Pieces in(*state_, receive, receive_rows, "receive");
+  const RowPieces out(*state_, send, send_rows, "send");
+  const RowPieces in(*state_, receive, receive_rows, "receive");
   require(send.dtype == receive.dtype && send.shape.row_elements() == receive.shape.row_elements(),
           ExitCode::internal, "all_to_all on {}: rows of {} {} and {} {} differ", name(),
           send.shape.text(), name_of(send.dtype), receive.shape.text(), name_of(receive.dtype));

@@ -5,6 +5,7 @@
 #include "ops/cpu/fast_math.hpp"
 #include "ops/cpu/parallel.hpp"
 #include "ops/cpu/storage.hpp"
+#include "ops/cross_entropy_check.hpp"
 #include "trireme/ops/ops.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
@@ -13,24 +14,6 @@ namespace {
 template <class Storage>
 typename Storage::Element* logits_row(const CrossEntropy& call, int64_t r) {
   return reinterpret_cast<typename Storage::Element*>(call.logits.data) + r * call.logits.stride;
-}
-
-void check(const CrossEntropy& call, const char* operation) {
-  const int64_t n = call.logits.rows;
-  const auto vector = [&](const TensorView& view, int64_t count, DType type, const char* name) {
-    require(view.elements() == count && view.dtype == type, ExitCode::internal,
-            "{}: {} is {} {}, expected {} of {}", operation, name, name_of(view.dtype),
-            view.shape.text(), count, name_of(type));
-  };
-  vector(call.targets, n, DType::i32, "targets");
-  vector(call.mask, n, DType::f32, "mask");
-  vector(call.row_max, n, DType::f32, "row_max");
-  vector(call.sums, 2 * n, DType::f32, "sums");
-  vector(call.loss, n, DType::f32, "loss");
-  require(call.valid >= 0 && call.valid <= call.logits.cols, ExitCode::internal,
-          "{}: {} valid columns of {}", operation, call.valid, call.logits.cols);
-  require(!call.count || call.state != nullptr, ExitCode::internal, "{}: no step state to count in",
-          operation);
 }
 
 // Column of the target of row r, or -1 where it is not a valid column held here.
@@ -92,7 +75,7 @@ void finish_loss(const CrossEntropy& call) {
 }  // namespace
 
 void cross_entropy_max(Stream&, const CrossEntropy& call) {
-  check(call, "cross_entropy_max");
+  check_cross_entropy(call, "cross_entropy_max");
   float* row_max = call.row_max.ptr<float>();
   with_storage(call.logits.dtype, "cross_entropy_max", [&]<class Storage>(Storage) {
     for_rows(call.logits.rows, call.valid, [&](int64_t r) {
@@ -106,7 +89,7 @@ void cross_entropy_max(Stream&, const CrossEntropy& call) {
 }
 
 void cross_entropy_sums(Stream&, const CrossEntropy& call) {
-  check(call, "cross_entropy_sums");
+  check_cross_entropy(call, "cross_entropy_sums");
   const int64_t n = call.logits.rows;
   const float* row_max = call.row_max.ptr<float>();
   float* sums = call.sums.ptr<float>();
@@ -121,7 +104,7 @@ void cross_entropy_sums(Stream&, const CrossEntropy& call) {
 }
 
 void cross_entropy_finish(Stream&, const CrossEntropy& call) {
-  check(call, "cross_entropy_finish");
+  check_cross_entropy(call, "cross_entropy_finish");
   finish_loss(call);
   if (!call.write_gradient) return;
   with_storage(call.logits.dtype, "cross_entropy_finish", [&]<class Storage>(Storage) {

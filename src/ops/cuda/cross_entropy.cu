@@ -2,6 +2,7 @@
 // for a row, logits read once a call and turned into their gradient in place.
 #include <cmath>
 
+#include "ops/cross_entropy_check.hpp"
 #include "ops/cuda/kernel.cuh"
 #include "ops/cuda/reduce.cuh"
 
@@ -112,24 +113,6 @@ __global__ void __launch_bounds__(1024)
   state->sums[1] = static_cast<float>(state->sums[1] + counted);
 }
 
-void check(const CrossEntropy& call, const char* operation) {
-  const int64_t n = call.logits.rows;
-  const auto vector = [&](const TensorView& view, int64_t count, DType type, const char* name) {
-    require(view.elements() == count && view.dtype == type, ExitCode::internal,
-            "{}: {} is {} {}, expected {} of {}", operation, name, name_of(view.dtype),
-            view.shape.text(), count, name_of(type));
-  };
-  vector(call.targets, n, DType::i32, "targets");
-  vector(call.mask, n, DType::f32, "mask");
-  vector(call.row_max, n, DType::f32, "row_max");
-  vector(call.sums, 2 * n, DType::f32, "sums");
-  vector(call.loss, n, DType::f32, "loss");
-  require(call.valid >= 0 && call.valid <= call.logits.cols, ExitCode::internal,
-          "{}: {} valid columns of {}", operation, call.valid, call.logits.cols);
-  require(!call.count || call.state != nullptr, ExitCode::internal, "{}: no step state to count in",
-          operation);
-}
-
 template <class T>
 LossArguments<T> arguments(const CrossEntropy& call) {
   return {elements<T>(call.logits),
@@ -148,7 +131,7 @@ LossArguments<T> arguments(const CrossEntropy& call) {
 }  // namespace
 
 void cross_entropy_max(Stream& stream, const CrossEntropy& call) {
-  check(call, "cross_entropy_max");
+  check_cross_entropy(call, "cross_entropy_max");
   if (call.logits.rows == 0) return;
   with_type(call.logits.dtype, wide(call.logits), "cross_entropy_max", [&]<class T, int V>() {
     max_kernel<T, V>
@@ -158,7 +141,7 @@ void cross_entropy_max(Stream& stream, const CrossEntropy& call) {
 }
 
 void cross_entropy_sums(Stream& stream, const CrossEntropy& call) {
-  check(call, "cross_entropy_sums");
+  check_cross_entropy(call, "cross_entropy_sums");
   if (call.logits.rows == 0) return;
   with_type(call.logits.dtype, wide(call.logits), "cross_entropy_sums", [&]<class T, int V>() {
     sums_kernel<T, V>
@@ -168,7 +151,7 @@ void cross_entropy_sums(Stream& stream, const CrossEntropy& call) {
 }
 
 void cross_entropy_finish(Stream& stream, const CrossEntropy& call) {
-  check(call, "cross_entropy_finish");
+  check_cross_entropy(call, "cross_entropy_finish");
   const int64_t n = call.logits.rows;
   if (n == 0) return;
   loss_kernel<<<1, 1024, 0, native(stream)>>>(
