@@ -52,8 +52,7 @@ std::vector<std::pair<int32_t, int32_t>> PairLearner::learn(int64_t most) {
   std::priority_queue<Candidate> queue;
   const auto put_back = [&] {
     std::ranges::sort(touched);
-    const auto repeats = std::ranges::unique(touched);
-    touched.erase(repeats.begin(), repeats.end());
+    touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
     for (uint64_t key : touched)
       if (const int64_t count = pairs_[key].count; count > 1) queue.push({count, key});
     touched.clear();

@@ -1,8 +1,8 @@
 // Token and position tables: look-up, and their gradients in row order.
 //
 // The gradient sorts the tokens by table row (a stable sort, so that equal rows keep the order of
-// the tokens); the warps at the first of a run of equal rows own the row of the table and add up the
-// run in order. No atomics.
+// the tokens); the warps at the first of a run of equal rows own the row of the table and add up
+// the run in order. No atomics.
 #include <bit>
 #include <cub/device/device_radix_sort.cuh>
 
