@@ -64,6 +64,7 @@ run: build ## train a byte-level Llama on real text, on 4 ranks: the demo
 test: build-tests ## lint, build and run every test that needs no GPU
 	@tools/lint.sh $(BUILD) recent
 	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
+	@tools/print_measured.sh $(BUILD)
 
 test-gpu: build-tests ## run the tests that need a GPU; they skip visibly without one
 	@ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
