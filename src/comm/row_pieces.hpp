@@ -33,4 +33,27 @@ struct RowPieces {
   }
 };
 
+// Both sides of an all_to_all, checked against each other. `kept` goes to `place` on this rank
+// itself.
+struct AllToAllPieces {
+  RowPieces out, in;
+  TensorView kept, place;
+
+  AllToAllPieces(const Communicator::State& group, TensorView send,
+                 std::span<const int64_t> send_rows, TensorView receive,
+                 std::span<const int64_t> receive_rows)
+      : out(group, send, send_rows, "send"),
+        in(group, receive, receive_rows, "receive"),
+        kept(out.of(group.rank)),
+        place(in.of(group.rank)) {
+    require(
+        send.dtype == receive.dtype && send.shape.row_elements() == receive.shape.row_elements(),
+        ExitCode::internal, "all_to_all on {}: rows of {} {} and {} {} differ", group.name,
+        send.shape.text(), name_of(send.dtype), receive.shape.text(), name_of(receive.dtype));
+    require(kept.bytes() == place.bytes(), ExitCode::internal,
+            "all_to_all on {}: rank {} keeps {} rows and awaits {} from itself", group.name,
+            group.rank, kept.shape[0], place.shape[0]);
+  }
+};
+
 }  // namespace trireme::inline TRIREME_BACKEND

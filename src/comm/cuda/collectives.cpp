@@ -118,16 +118,9 @@ void Communicator::exchange(Stream& stream, std::span<const Transfer> transfers)
 
 void Communicator::all_to_all(Stream& stream, TensorView send, std::span<const int64_t> send_rows,
                               TensorView receive, std::span<const int64_t> receive_rows) const {
-  const RowPieces out(*state_, send, send_rows, "send");
-  const RowPieces in(*state_, receive, receive_rows, "receive");
-  require(send.dtype == receive.dtype && send.shape.row_elements() == receive.shape.row_elements(),
-          ExitCode::internal, "all_to_all on {}: rows of {} {} and {} {} differ", name(),
-          send.shape.text(), name_of(send.dtype), receive.shape.text(), name_of(receive.dtype));
-  const TensorView kept = out.of(rank()), place = in.of(rank());
-  require(kept.bytes() == place.bytes(), ExitCode::internal,
-          "all_to_all on {}: rank {} keeps {} rows and awaits {} from itself", name(), rank(),
-          kept.shape[0], place.shape[0]);
-  copy_own(stream, kept.data, place.data, kept.bytes());
+  const AllToAllPieces pieces(*state_, send, send_rows, receive, receive_rows);
+  const RowPieces &out = pieces.out, &in = pieces.in;
+  copy_own(stream, pieces.kept.data, pieces.place.data, pieces.kept.bytes());
   if (size() == 1) return;
   std::vector<Transfer> transfers;
   for (int peer = 0; peer < size(); ++peer) {
