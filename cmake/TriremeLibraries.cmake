@@ -54,7 +54,8 @@ target_include_directories(trireme_hdf5 SYSTEM INTERFACE ${HDF5_C_INCLUDE_DIRS})
 target_link_libraries(trireme_hdf5 INTERFACE ${HDF5_C_LIBRARIES})
 
 trireme_folder(base any)
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/random.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/base/random.cpp ${CMAKE_SOURCE_DIR}/src/data/blend_order.cpp
+                            PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 include(TriremeText)
 trireme_folder(data any trireme_base trireme_text nlohmann_json::nlohmann_json)
 target_sources(trireme_data PRIVATE ${TRIREME_TEXT_SOURCES})

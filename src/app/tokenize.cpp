@@ -24,6 +24,7 @@ constexpr const char* kUsage =
     "tokenizer.model\n"
     "  --format           text or jsonl (default: by the file's name)\n"
     "  --key              of a document in JSONL (default: text)\n"
+    "  --prompt-key       of a text before it that training is not to learn (PREFIX.mask says so)\n"
     "  --document-mark    line that ends a document of plain text (default: the end of the file)\n"
     "  --bad-lines        stop (default) or skip: lines of JSONL that hold no text under the key\n"
     "  --append-eod       yes (default) or no: one end-of-document id behind each document\n"
@@ -60,6 +61,7 @@ struct Request {
       options.format =
           choice(arguments, "format", "text", "jsonl") ? TextFormat::jsonl : TextFormat::text;
     options.key = arguments.optional("key").value_or("text");
+    options.prompt_key = arguments.optional("prompt-key");
     if (choice(arguments, "bad-lines", "stop", "skip")) options.bad_lines = BadLines::skip;
     options.append_end = !choice(arguments, "append-eod", "yes", "no");
     options.threads = static_cast<int>(std::min<int64_t>(arguments.number("threads", 1, 1), 1024));
@@ -185,11 +187,11 @@ int tokenize(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
-    const Arguments arguments(
-        words,
-        {"input", "tokenizer", "output", "document-mark", "format", "key", "bad-lines",
-         "append-eod", "eod", "special-tokens", "longest-document", "threads", "merge"},
-        kUsage);
+    const Arguments arguments(words,
+                              {"input", "tokenizer", "output", "document-mark", "format", "key",
+                               "prompt-key", "bad-lines", "append-eod", "eod", "special-tokens",
+                               "longest-document", "threads", "merge"},
+                              kUsage);
     if (arguments.has("merge")) {
       merge(arguments, session.world());
     } else {

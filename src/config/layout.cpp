@@ -94,4 +94,28 @@ BatchRamp batch_ramp(const Settings& settings) {
           .samples = b.ramp_samples};
 }
 
+DataOptions data_options(const Settings& settings) {
+  const DataSettings& d = settings.data;
+  DataOptions options;
+  options.kind = d.kind;
+  options.path = d.path;
+  options.train_path = d.train_path;
+  options.validation_path = d.validation_path;
+  if (d.kind == DataKind::indexed) {
+    options.validation_sets = d.validation_sets;
+    options.loss_mask = d.loss_mask;
+  }
+  options.split = d.split;
+  options.order = d.order;
+  options.sequence = settings.batch.sequence;
+  options.seed = static_cast<uint64_t>(settings.run.seed);
+  options.vocab = settings.model.vocab;
+  return options;
+}
+
+int64_t validation_request(const Settings& settings) {
+  return settings.run.evaluate_batches == 0 ? kOneEpoch
+                                            : settings.run.evaluate_batches * settings.batch.global;
+}
+
 }  // namespace trireme

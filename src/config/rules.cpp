@@ -7,6 +7,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/config/layout.hpp"
+#include "trireme/data/blend.hpp"
 #include "trireme/data/split.hpp"
 
 namespace trireme {
@@ -111,8 +112,26 @@ void schedule_rules(const Settings& s, Rules& rules) {
 
 void data_rules(const Settings& s, Rules& rules) {
   const DataSettings& d = s.data;
-  rules.check(d.kind == DataKind::mock || !d.path.empty(), {"data.path", "data.kind"},
+  const bool indexed = d.kind == DataKind::indexed;
+  rules.check(!indexed || !d.path.empty() || !d.train_path.empty(), {"data.path", "data.kind"},
               "data.path is missing: data.kind = indexed reads PATH.bin and PATH.idx");
+  rules.check(!indexed || d.path.empty() || d.train_path.empty(), {"data.train_path", "data.path"},
+              "data.path and data.train_path are both given: a split of one, or a path for each "
+              "part");
+  rules.check(!indexed || d.validation_path.empty() || !d.train_path.empty(),
+              {"data.validation_path", "data.train_path"},
+              "data.validation_path needs data.train_path beside it");
+  rules.check(!indexed || d.train_path.empty() || s.run.evaluate_every == 0 ||
+                  !d.validation_path.empty() || !d.validation_sets.empty(),
+              {"run.evaluate_every", "data.validation_path"},
+              "run.evaluate_every {}: there is nothing to evaluate on: give data.validation_path "
+              "or data.validation_sets",
+              s.run.evaluate_every);
+  try {
+    parse_named_blends(d.validation_sets);
+  } catch (const Error& error) {
+    rules.check(false, {"data.validation_sets"}, "data.validation_sets: {}", error.what());
+  }
   try {
     const double training = parse_split(d.split)[0];
     rules.check(training > 0, {"data.split"}, "data.split `{}` leaves nothing to train on",

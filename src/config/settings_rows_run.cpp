@@ -135,13 +135,27 @@ std::vector<Setting> data_rows() {
       {.name = "data.kind",
        .field = of(&DataSettings::kind),
        .choices = {"mock", "indexed"},
-       .help =
-           "mock: generated tokens, as Megatron-LM's --mock-data. indexed: a .bin/.idx pair, as "
-           "Megatron-LM or `trireme tokenize` write it."},
+       .help = "mock: generated tokens, as Megatron-LM's --mock-data. indexed: .bin/.idx pairs, as "
+               "Megatron-LM or `trireme tokenize` write them, and token files of llm.c."},
       {.name = "data.path",
        .field = of(&DataSettings::path),
        .only_with = "data.kind = indexed",
-       .help = "Path of the pair without .bin and .idx."},
+       .help = "Path of the pair without .bin and .idx, or a blend: 0.3 A 0.7 B (weights), A B "
+               "(by size), or @FILE with such words or Megatron's JSON of parts."},
+      {.name = "data.train_path",
+       .field = of(&DataSettings::train_path),
+       .only_with = "data.kind = indexed",
+       .help = "Instead of data.path: the datasets or blend that training reads, whole."},
+      {.name = "data.validation_path",
+       .field = of(&DataSettings::validation_path),
+       .only_with = "data.kind = indexed",
+       .help = "With data.train_path: the datasets or blend that validation reads, whole."},
+      {.name = "data.validation_sets",
+       .field = of(&DataSettings::validation_sets),
+       .derived = "none",
+       .only_with = "data.kind = indexed",
+       .effect = SettingEffect::layout,
+       .help = "More validation sets, each with a loss of its own: web: A; code: 0.5 B 0.5 C."},
       {.name = "data.split",
        .field = of(&DataSettings::split),
        .only_with = "data.kind = indexed",
@@ -162,6 +176,11 @@ std::vector<Setting> data_rows() {
       {.name = "data.eod_mask_loss",
        .field = of(&DataSettings::eod_mask_loss),
        .help = "Leaves the loss at positions that hold data.eod out."},
+      {.name = "data.loss_mask",
+       .field = of(&DataSettings::loss_mask),
+       .only_with = "data.kind = indexed",
+       .help = "Only the tokens count that PATH.mask marks, as `trireme tokenize --prompt-key` "
+               "writes it."},
   };
 }
 
@@ -217,6 +236,11 @@ std::vector<Setting> log_rows() {
        .effect = kLayout,
        .help = "Writes the whole gradients of this step (from 1) to the run directory, to compare "
                "layouts."},
+      {.name = "log.samples",
+       .field = of(&LogSettings::samples),
+       .effect = kLayout,
+       .help = "Every rank that reads data writes the numbers of its samples, and sums over their "
+               "tokens, to samples/ in the run directory."},
   };
 }
 

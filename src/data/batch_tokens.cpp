@@ -39,7 +39,7 @@ BatchTokens tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer, b
   BatchTokens result;
   result.ids.reserve(batch.text.size() / 3);
   result.open_end = batch.open_end;
-  std::string text, fault;
+  std::string text, prompt, fault;
   size_t begin = 0;
   for (size_t i = 0; i < batch.ends.size(); ++i) {
     const std::string_view record =
@@ -50,8 +50,15 @@ BatchTokens tokenize_batch(const TextBatch& batch, const Tokenizer& tokenizer, b
       result.ends.push_back(result.ids.size());
       continue;
     }
-    const JsonLine kind = read_json_line(record, options.key, text, fault);
+    JsonLine kind = read_json_line(record, options.key, text, fault);
+    if (kind == JsonLine::text && options.prompt_key)
+      kind = read_json_line(record, *options.prompt_key, prompt, fault);
     if (kind == JsonLine::text) {
+      if (options.prompt_key) {
+        // Without an answer nothing would count: such a line is an empty document.
+        if (!text.empty()) tokenizer.encode(prompt, result.ids);
+        result.prompts_end.push_back(result.ids.size());
+      }
       tokenizer.encode(text, result.ids);
       result.ends.push_back(result.ids.size());
       continue;

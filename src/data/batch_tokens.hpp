@@ -11,9 +11,10 @@ namespace trireme {
 
 struct BatchTokens {
   std::vector<int32_t> ids;
-  std::vector<size_t> ends;  // of documents in `ids`
-  bool open_end = false;     // the ids behind the last end begin a document that goes on
-  TokenizeReport counts;     // of lines that gave no document
+  std::vector<size_t> ends;         // of documents in `ids`
+  std::vector<size_t> prompts_end;  // of the prompts in them; empty where there are none
+  bool open_end = false;            // the ids behind the last end begin a document that goes on
+  TokenizeReport counts;            // of lines that gave no document
 };
 
 // Errors: bad_data with file and line.

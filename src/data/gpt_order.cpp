@@ -14,9 +14,8 @@ constexpr int64_t kStride = 16;  // kept entries of the sample index
 constexpr int64_t kExtra = 1;  // tokens of a sample beyond T, so that inputs and labels both have T
 
 template <class T>
-void shuffle_parts(std::vector<T>& values, int64_t first_part, NumpyRandomState& random) {
-  std::iota(values.begin(), values.end(), T{0});
-  const std::span<T> all(values);
+void shuffle_parts(std::span<T> all, int64_t first_part, NumpyRandomState& random) {
+  std::iota(all.begin(), all.end(), T{0});
   random.shuffle(all.first(static_cast<size_t>(first_part)));
   random.shuffle(all.subspan(static_cast<size_t>(first_part)));
 }
@@ -45,8 +44,9 @@ GptOrderPlan plan_gpt_order(int64_t tokens, int64_t sequence, int64_t requested)
   return plan;
 }
 
-GptOrder::GptOrder(const SequenceLengths& lengths, const Options& options)
-    : lengths_(&lengths), options_(options) {
+GptOrder::GptOrder(const SequenceLengths& lengths, const Options& options,
+                   std::shared_ptr<IndexMemory> memory)
+    : lengths_(&lengths), options_(options), memory_(std::move(memory)) {
   const SplitRange& range = options_.range;
   require(range.first >= 0 && range.first <= range.last && range.last <= lengths.count(),
           ExitCode::internal, "sequences {} to {} of {}", range.first, range.last, lengths.count());
@@ -55,22 +55,33 @@ GptOrder::GptOrder(const SequenceLengths& lengths, const Options& options)
           lengths.count());
   tokens_ = lengths.start(range.last) - lengths.start(range.first);
   plan_ = plan_gpt_order(tokens_, options_.sequence, options_.requested);
+  if (memory_ == nullptr) memory_ = std::make_shared<IndexMemory>();
+  take_memory();
+  if (memory_->built()) return;
   NumpyRandomState random(options_.seed);
   build_documents(random);
   build_places();
   build_shuffle(random);
 }
 
+void GptOrder::take_memory() {
+  documents_ = memory_->take<int32_t>(checked_mul(plan_.epochs, options_.range.size()));
+  places_ = memory_->take<SamplePlace>(plan_.samples / kStride + 1);
+  if (plan_.samples < static_cast<int64_t>(UINT32_MAX) - 1) {
+    shuffle_ = memory_->take<uint32_t>(plan_.samples);
+  } else {
+    wide_shuffle_ = memory_->take<int64_t>(plan_.samples);
+  }
+}
+
 void GptOrder::build_documents(NumpyRandomState& random) {
   const int64_t per_epoch = options_.range.size();
-  const int64_t entries = checked_mul(plan_.epochs, per_epoch);
-  documents_.resize(static_cast<size_t>(entries));
+  const int64_t entries = std::ssize(documents_);
   for (int64_t i = 0; i < entries; ++i)
     documents_[static_cast<size_t>(i)] = static_cast<int32_t>(options_.range.first + i % per_epoch);
   const int64_t mixed = plan_.last_epoch_apart ? entries - per_epoch : entries;
-  const std::span<int32_t> all(documents_);
-  random.shuffle(all.first(static_cast<size_t>(mixed)));
-  random.shuffle(all.subspan(static_cast<size_t>(mixed)));
+  random.shuffle(documents_.first(static_cast<size_t>(mixed)));
+  random.shuffle(documents_.subspan(static_cast<size_t>(mixed)));
 }
 
 void GptOrder::advance(SamplePlace& place) const {
@@ -89,21 +100,18 @@ void GptOrder::advance(SamplePlace& place) const {
 }
 
 void GptOrder::build_places() {
-  places_.reserve(static_cast<size_t>(plan_.samples / kStride + 1));
   SamplePlace current;
-  places_.push_back(current);
+  places_[0] = current;
   for (int64_t k = 1; k <= plan_.samples; ++k) {
     advance(current);
-    if (k % kStride == 0) places_.push_back(current);
+    if (k % kStride == 0) places_[static_cast<size_t>(k / kStride)] = current;
   }
 }
 
 void GptOrder::build_shuffle(NumpyRandomState& random) {
-  if (plan_.samples < static_cast<int64_t>(UINT32_MAX) - 1) {
-    shuffle_.resize(static_cast<size_t>(plan_.samples));
+  if (wide_shuffle_.empty()) {
     shuffle_parts(shuffle_, plan_.samples_before_last, random);
   } else {
-    wide_shuffle_.resize(static_cast<size_t>(plan_.samples));
     shuffle_parts(wide_shuffle_, plan_.samples_before_last, random);
   }
 }

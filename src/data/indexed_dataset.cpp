@@ -98,11 +98,14 @@ std::string dataset_prefix(std::string path) {
   return path;
 }
 
-IndexedDataset::IndexedDataset(std::string prefix, int64_t vocab)
+IndexedDataset::IndexedDataset(std::string prefix, int64_t vocab,
+                               std::shared_ptr<IndexMemory> memory)
     : prefix_(std::move(prefix)),
-      limit_(vocab > 0 ? std::min<int64_t>(vocab, int64_t{1} << 31) : int64_t{1} << 31) {
+      limit_(vocab > 0 ? std::min<int64_t>(vocab, int64_t{1} << 31) : int64_t{1} << 31),
+      memory_(memory == nullptr ? std::make_shared<IndexMemory>() : std::move(memory)) {
   static_assert(std::endian::native == std::endian::little, "the files are little-endian");
   read_index();
+  open_tokens();
 }
 
 IndexedDataset::~IndexedDataset() = default;
@@ -116,9 +119,24 @@ void IndexedDataset::read_index() {
   const InputFile idx(prefix_ + ".idx");
   const IndexHeader header = read_index_header(idx);
   type_ = header.type;
-  read_lengths(idx, header.sequences);
-  check_pointers(idx);
-  read_documents(idx, header.document_entries);
+  documents_ = header.document_entries - 1;
+  const std::span<int32_t> lengths = memory_->take<int32_t>(header.sequences);
+  if (!memory_->built()) read_lengths(idx, lengths);
+  lengths_ = SequenceLengths(lengths, memory_);
+  // Where every document is one sequence, as in most files, no table of them is kept.
+  const int64_t entries = header.document_entries;
+  const std::span<uint8_t> one_each = memory_->take<uint8_t>(1);
+  if (!memory_->built()) {
+    check_pointers(idx);
+    one_each[0] = read_documents(idx, entries, {}) ? 1 : 0;
+  }
+  if (one_each[0] != 0) return;
+  const std::span<int64_t> starts = memory_->take<int64_t>(entries);
+  if (!memory_->built()) read_documents(idx, entries, starts);
+  document_starts_ = starts;
+}
+
+void IndexedDataset::open_tokens() {
   bin_ = std::make_unique<InputFile>(prefix_ + ".bin");
   const int64_t expected = checked_mul(tokens(), token_bytes(type_));
   require(
@@ -129,14 +147,12 @@ void IndexedDataset::read_index() {
       std::min(bin_->size(), expected), prefix_, tokens(), token_bytes(type_), expected);
 }
 
-void IndexedDataset::read_lengths(const InputFile& idx, int64_t count) {
-  std::vector<int32_t> lengths(static_cast<size_t>(count));
-  idx.read_at(kIndexHeaderBytes, std::as_writable_bytes(std::span(lengths)));
-  for (int64_t i = 0; i < count; ++i)
+void IndexedDataset::read_lengths(const InputFile& idx, std::span<int32_t> lengths) {
+  idx.read_at(kIndexHeaderBytes, std::as_writable_bytes(lengths));
+  for (int64_t i = 0; i < std::ssize(lengths); ++i)
     require(lengths[static_cast<size_t>(i)] >= 0, ExitCode::bad_data,
             "{}: byte {}: sequence {} has the negative length {}", idx.path(),
             kIndexHeaderBytes + 4 * i, i, lengths[static_cast<size_t>(i)]);
-  lengths_ = SequenceLengths(std::move(lengths));
 }
 
 void IndexedDataset::check_pointers(const InputFile& idx) const {
@@ -152,26 +168,25 @@ void IndexedDataset::check_pointers(const InputFile& idx) const {
   });
 }
 
-void IndexedDataset::read_documents(const InputFile& idx, int64_t entries) {
+bool IndexedDataset::read_documents(const InputFile& idx, int64_t entries,
+                                    std::span<int64_t> starts) const {
   const int64_t sequences = lengths_.count();
   const int64_t offset = kIndexHeaderBytes + 12 * sequences;
-  documents_ = entries - 1;
-  document_starts_.reserve(static_cast<size_t>(entries));
   int64_t previous = 0;
-  bool identity = entries == sequences + 1;
+  bool one_each = entries == sequences + 1;
   visit_entries(idx, offset, entries, [&](int64_t k, int64_t start) {
     if (start < previous || start > sequences || (k == 0 && start != 0)) [[unlikely]]
       fail(ExitCode::bad_data,
            "{}: byte {}: document {} starts at sequence {}, not between {} and {}", idx.path(),
            offset + 8 * k, k, start, previous, k == 0 ? 0 : sequences);
-    identity = identity && start == k;
-    document_starts_.push_back(start);
+    one_each = one_each && start == k;
+    if (!starts.empty()) starts[static_cast<size_t>(k)] = start;
     previous = start;
   });
   require(previous == sequences, ExitCode::bad_data,
           "{}: byte {}: the documents end at sequence {}, there are {} sequences", idx.path(),
           offset + 8 * documents_, previous, sequences);
-  if (identity) std::vector<int64_t>().swap(document_starts_);
+  return one_each;
 }
 
 int64_t IndexedDataset::document_start(int64_t k) const {

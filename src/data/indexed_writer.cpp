@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "data/index_format.hpp"
 #include "data/posix_file.hpp"
@@ -179,9 +180,27 @@ void IndexedDatasetWriter::write_index() {
   idx_->write(std::as_bytes(std::span(document_starts_)));
 }
 
+namespace {
+
+// Masks of prompts go with their datasets: all of them have one, or none has.
+void merge_masks(std::span<const std::string> inputs, const std::string& output) {
+  std::vector<std::string> masks;
+  for (const std::string& prefix : inputs)
+    if (std::filesystem::exists(prefix + ".mask.idx")) masks.push_back(prefix + ".mask");
+  require(masks.empty() || masks.size() == inputs.size(), ExitCode::bad_data,
+          "{} of {} datasets have a mask (the first one is {}.idx): tokens that count cannot be "
+          "told from others in the rest",
+          masks.size(), inputs.size(), masks.empty() ? "" : masks[0]);
+  for (const char* ending : {".idx", ".bin"}) remove_if_present(output + ".mask" + ending);
+  if (!masks.empty()) merge_datasets(masks, output + ".mask", TokenType::u8);
+}
+
+}  // namespace
+
 void merge_datasets(std::span<const std::string> inputs, const std::string& output,
                     std::optional<TokenType> type) {
   require(!inputs.empty(), ExitCode::usage, "no datasets to merge");
+  merge_masks(inputs, output);
   std::vector<std::unique_ptr<IndexedDataset>> datasets;
   for (const std::string& prefix : inputs) {
     datasets.push_back(std::make_unique<IndexedDataset>(prefix));

@@ -11,7 +11,7 @@ SequenceLengths mock_lengths() {
   NumpyGenerator random(0);
   std::vector<int32_t> lengths(static_cast<size_t>(MockDataset::kSequences));
   for (int32_t& length : lengths) length = random.integer(1, MockDataset::kLongest + 1);
-  return SequenceLengths(std::move(lengths));
+  return SequenceLengths(lengths);
 }
 
 }  // namespace

@@ -8,18 +8,36 @@
 namespace trireme {
 namespace {
 constexpr int64_t kBlock = 64;
+
+std::span<const int32_t> copy_into(IndexMemory& memory, std::span<const int32_t> lengths) {
+  const std::span<int32_t> copy = memory.take<int32_t>(std::ssize(lengths));
+  std::ranges::copy(lengths, copy.begin());
+  return copy;
+}
+
 }  // namespace
 
-SequenceLengths::SequenceLengths(std::vector<int32_t> lengths) : lengths_(std::move(lengths)) {
-  block_starts_.reserve(lengths_.size() / kBlock + 1);
+SequenceLengths::SequenceLengths(const std::vector<int32_t>& lengths)
+    : SequenceLengths({}, std::make_shared<IndexMemory>()) {
+  *this = SequenceLengths(copy_into(*memory_, lengths), memory_);
+}
+
+SequenceLengths::SequenceLengths(std::span<const int32_t> lengths,
+                                 std::shared_ptr<IndexMemory> memory)
+    : memory_(std::move(memory)), lengths_(lengths) {
+  const std::span<int64_t> starts = memory_->take<int64_t>(ceil_div(count(), kBlock) + 1);
+  block_starts_ = starts;
+  if (memory_->built()) return;
+  int64_t sum = 0;
   for (int64_t i = 0; i < count(); ++i) {
-    if (i % kBlock == 0) block_starts_.push_back(tokens_);
-    tokens_ = checked_add(tokens_, (*this)[i]);
+    if (i % kBlock == 0) starts[static_cast<size_t>(i / kBlock)] = sum;
+    sum = checked_add(sum, (*this)[i]);
   }
+  starts.back() = sum;
 }
 
 int64_t SequenceLengths::start(int64_t i) const {
-  if (i == count()) return tokens_;
+  if (i == count()) return tokens();
   const int64_t block = i / kBlock;
   int64_t sum = block_starts_[static_cast<size_t>(block)];
   for (int64_t k = block * kBlock; k < i; ++k) sum += (*this)[k];
@@ -27,9 +45,9 @@ int64_t SequenceLengths::start(int64_t i) const {
 }
 
 int64_t SequenceLengths::find(int64_t position) const {
-  require(position >= 0 && position < tokens_, ExitCode::internal, "token {} of {}", position,
-          tokens_);
-  const auto after = std::upper_bound(block_starts_.begin(), block_starts_.end(), position);
+  require(position >= 0 && position < tokens(), ExitCode::internal, "token {} of {}", position,
+          tokens());
+  const auto after = std::upper_bound(block_starts_.begin(), block_starts_.end() - 1, position);
   const int64_t block = after - block_starts_.begin() - 1;
   int64_t end = block_starts_[static_cast<size_t>(block)];
   for (int64_t i = block * kBlock;; ++i) {

@@ -20,4 +20,11 @@ void make_targets(std::span<const int32_t> tokens, const TargetOptions& options,
   }
 }
 
+void leave_out(std::span<const int32_t> flags, std::span<float> mask) {
+  require(flags.size() == mask.size() + 1, ExitCode::internal, "{} flags for {} masks",
+          flags.size(), mask.size());
+  for (size_t i = 0; i < mask.size(); ++i)
+    if (flags[i + 1] == 0) mask[i] = 0.0f;
+}
+
 }  // namespace trireme

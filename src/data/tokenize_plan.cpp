@@ -23,6 +23,9 @@ void check(const TokenizeOptions& options) {
           "no tokenizer or no threads");
   require(!options.inputs.empty(), ExitCode::usage, "no input files: name at least one");
   require(!options.output.empty(), ExitCode::usage, "no output: name a prefix for .bin and .idx");
+  for (const std::string& path : options.inputs)
+    require(!options.prompt_key || is_jsonl(path, options.format), ExitCode::usage,
+            "{}: a prompt key is for JSONL, and this is read as plain text (--format jsonl)", path);
   if (!options.document_mark) return;
   require(!options.document_mark->empty() &&
               options.document_mark->find_first_of("\r\n") == std::string::npos,

@@ -17,6 +17,14 @@ std::string part_prefix(const std::string& output, int index, int count) {
   return fmt::format("{}.part{}of{}", output, index + 1, count);
 }
 
+std::string mask_of(const std::string& prefix) {
+  return prefix + ".mask";
+}
+
+void remove_dataset(const std::string& prefix) {
+  for (const char* ending : {".idx", ".bin"}) std::remove((prefix + ending).c_str());
+}
+
 }  // namespace
 
 struct TokenizeWork::State {
@@ -30,6 +38,9 @@ struct TokenizeWork::State {
         writer(std::make_unique<IndexedDatasetWriter>(IndexedDatasetWriter::Options{
             .prefix = prefix, .type = type, .durable = share.count == 1})),
         workers(options.threads) {
+    if (options.prompt_key)
+      mask = std::make_unique<IndexedDatasetWriter>(IndexedDatasetWriter::Options{
+          .prefix = mask_of(prefix), .type = TokenType::u8, .durable = share.count == 1});
     for (int i = 0; i < options.threads; ++i) tokenizers.push_back(options.tokenizer->clone());
     report.vocab = options.tokenizer->vocab();
     const auto start_marks = options.tokenizer->start_marks();
@@ -51,8 +62,12 @@ struct TokenizeWork::State {
 
   void write(const BatchTokens& tokens) {
     size_t begin = 0;
-    for (size_t end : tokens.ends) {
+    for (size_t i = 0; i < tokens.ends.size(); ++i) {
+      const size_t end = tokens.ends[i];
       put(std::span(tokens.ids).subspan(begin, end - begin));
+      if (mask && inside_document)
+        write_mask(start.size() + tokens.prompts_end[i] - begin,
+                   end - tokens.prompts_end[i] + finish.size());
       begin = end;
       if (inside_document) {
         writer->append(finish);
@@ -76,6 +91,13 @@ struct TokenizeWork::State {
     if (!inside_document) writer->append(start);
     inside_document = true;
     writer->append(ids);
+  }
+
+  void write_mask(size_t given, size_t counted) {
+    std::vector<int32_t> flags(given, 0);
+    flags.resize(given + counted, 1);
+    mask->append(flags);
+    mask->end_document();
   }
 
   // Reads one chunk; false once nothing is left.
@@ -108,6 +130,7 @@ struct TokenizeWork::State {
   std::string prefix;
   TokenType type;
   std::unique_ptr<IndexedDatasetWriter> writer;
+  std::unique_ptr<IndexedDatasetWriter> mask;          // where documents have prompts
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;  // one a thread
   std::vector<int32_t> start, finish;                  // ids around a document
   TokenizeReport report;
@@ -125,7 +148,8 @@ TokenizeWork::TokenizeWork(const TokenizeOptions& options, Share share)
 
 TokenizeWork::~TokenizeWork() {
   if (!state_->part_written) return;
-  for (const char* ending : {".idx", ".bin"}) std::remove((state_->prefix + ending).c_str());
+  remove_dataset(state_->prefix);
+  if (state_->mask) remove_dataset(mask_of(state_->prefix));
 }
 
 bool TokenizeWork::advance(int64_t bytes) {
@@ -147,16 +171,30 @@ const TokenizeReport& TokenizeWork::report() const {
 
 void TokenizeWork::commit() {
   state_->part_written = state_->share.count > 1;
+  if (state_->mask) {
+    state_->mask->commit();
+  } else {
+    remove_dataset(mask_of(state_->prefix));  // of an older dataset of this name
+  }
   state_->writer->commit();
 }
 
 void TokenizeWork::join() const {
   const int count = state_->share.count;
   if (count == 1) return;
-  IndexedDatasetWriter whole({.prefix = state_->options.output, .type = state_->type});
-  for (int index = 0; index < count; ++index)
-    whole.add_dataset(IndexedDataset(part_prefix(state_->options.output, index, count)));
-  whole.commit();
+  const std::string& output = state_->options.output;
+  const auto join_parts = [&](const std::string& prefix, TokenType type, auto name) {
+    IndexedDatasetWriter whole({.prefix = prefix, .type = type});
+    for (int index = 0; index < count; ++index)
+      whole.add_dataset(IndexedDataset(name(part_prefix(output, index, count))));
+    whole.commit();
+  };
+  if (state_->mask) {
+    join_parts(mask_of(output), TokenType::u8, mask_of);
+  } else {
+    remove_dataset(mask_of(output));
+  }
+  join_parts(output, state_->type, [](const std::string& name) { return name; });
 }
 
 TokenizeReport tokenize_text_files(const TokenizeOptions& options) {

@@ -34,15 +34,21 @@ void BatchLoader::prepare(const TokenSource* source, const BatchWalk& walk, int6
 void BatchLoader::read(const TokenSource& source, const BatchWalk& walk, const Prepared& what) {
   const int64_t length = plan_.chunk.batch.sequence, rows = plan_.chunk.batch.micro;
   std::vector<int32_t> tokens(static_cast<size_t>(length) + 1);
-  const Host& host = host_[next_];
+  Host& host = host_[next_];
+  host.samples.clear();
   const auto step = static_cast<size_t>(length);
   size_t at = 0;
   for (int64_t m = 0; m < what.micro_batches; ++m) {
     for (int64_t row = 0; row < rows; ++row, at += step) {
       const int64_t sample = walk.sample(what.consumed, m, plan_.here.dp, row);
       source.sample(std::min(sample, what.end - 1), tokens);
+      if (keeps_numbers_) host.samples.push_back({sample, sum_of_tokens(tokens)});
       make_targets(tokens, options_, host.inputs.subspan(at, step), host.targets.subspan(at, step),
                    host.mask.subspan(at, step));
+      if (source.flagged()) {
+        source.flags(std::min(sample, what.end - 1), tokens);
+        leave_out(tokens, host.mask.subspan(at, step));
+      }
       if (sample >= what.end) std::ranges::fill(host.mask.subspan(at, step), 0.0f);
     }
   }

@@ -111,6 +111,7 @@ void Trainer::forward_and_backward(int64_t batch) {
       loader_->prepare(nullptr, walk, progress_.consumed_samples, 0);
     }
     data = loader_->upload(compute);
+    if (sample_log_) sample_log_->append(progress_.step + 1, plan_.here.dp, loader_->uploaded());
   }
   const auto timer = phases_.enter("forward and backward");
   set_step(compute, memory_->state, step_state());
@@ -174,25 +175,29 @@ void Trainer::report(const StepReport& r) {
 
 void Trainer::evaluate() {
   const auto timer = phases_.enter("evaluate");
-  int64_t tokens = 0;
-  const double loss = validation_loss(tokens);
-  log_.info("validation loss {:.4f} after step {} ({} tokens, perplexity {:.2f})", loss,
-            progress_.step, tokens, std::exp(std::min(20.0, loss)));
-  if (metrics_) metrics_->append_validation(progress_.step, "validation", loss, tokens);
+  for (const ValidationSet& set : validation_) evaluate(set);
   if (watchdog_ != nullptr) watchdog_->rest();
 }
 
-double Trainer::validation_loss(int64_t& tokens) {
+void Trainer::evaluate(const ValidationSet& set) {
+  int64_t tokens = 0;
+  const double loss = validation_loss(set, tokens);
+  log_.info("{} loss {:.4f} after step {} ({} tokens, perplexity {:.2f})", set.name, loss,
+            progress_.step, tokens, std::exp(std::min(20.0, loss)));
+  if (metrics_) metrics_->append_validation(progress_.step, set.name, loss, tokens);
+}
+
+double Trainer::validation_loss(const ValidationSet& set, int64_t& tokens) {
   Stream& compute = device_.compute();
   StepState fresh = {};
   fresh.step = progress_.step;
   const BatchWalk walk{settings_.batch.global, settings_.batch.micro, plan_.grid.dp};
-  const int64_t samples = validation_samples_;
+  const int64_t samples = set.samples;
   double loss = 0, counted = 0;  // batch by batch: a sum in f32 would lose tokens beyond 2^24
   for (int64_t first = 0; first < samples; first += walk.global) {
     if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
     set_step(compute, memory_->state, fresh);
-    loader_->prepare(data_.validation.get(), walk, first, samples);
+    loader_->prepare(set.source, walk, first, samples);
     const StepBatch data = loader_->upload(compute);
     pipeline_->run(list_for(walk.micro_batches(), Pass::evaluate), plan_.pipeline, data,
                    Mode::evaluate, sync_.get());

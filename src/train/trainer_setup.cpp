@@ -4,6 +4,8 @@
 #include <iterator>
 
 #include "trireme/config/layout.hpp"
+#include "trireme/data/blend.hpp"
+#include "trireme/train/shared_data.hpp"
 #include "trireme/train/trainer.hpp"
 
 namespace trireme {
@@ -56,37 +58,41 @@ void Trainer::build() {
 }
 
 void Trainer::open_sources() {
-  DataOptions options;
-  const DataSettings& d = settings_.data;
-  options.kind = d.kind;
-  options.path = d.path;
-  options.split = d.split;
-  options.order = d.order;
-  options.sequence = settings_.batch.sequence;
-  options.seed = static_cast<uint64_t>(settings_.run.seed);
-  options.vocab = settings_.model.vocab;
+  DataOptions options = data_options(settings_);
   options.train_samples = consumed_before(ramp_, settings_.run.steps);
-  const bool evaluates = settings_.run.evaluate_every > 0;
-  const bool all = settings_.run.evaluate_batches == 0;
-  if (evaluates)
-    options.validation_samples =
-        all ? kOneEpoch : settings_.run.evaluate_batches * settings_.batch.global;
-  std::string fault;
-  ExitCode code = ExitCode::ok;
-  int64_t whole = 0;
-  if (loader_->reads() && settings_.run.steps > 0) {
-    try {
-      data_ = open_data(options);
-      if (data_.validation) whole = all ? data_.validation->samples() : options.validation_samples;
-    } catch (const Error& e) {
-      fault = e.what();
-      code = e.code();
-    }
+  evaluates_ = settings_.run.evaluate_every > 0 && settings_.run.steps > 0;
+  if (settings_.run.evaluate_every > 0) options.validation_samples = validation_request(settings_);
+  if (settings_.run.steps == 0) return;
+  data_ = open_shared_data(options, grid_.world(), loader_->reads(), log_);
+  if (evaluates_) open_validation();
+}
+
+// The same list on every rank, also on those that read nothing.
+void Trainer::open_validation() {
+  const int64_t request = validation_request(settings_);
+  const auto add = [&](const std::string& name, const TokenSource* source) {
+    const int64_t samples = source == nullptr      ? 0
+                            : request == kOneEpoch ? source->samples()
+                                                   : request;
+    const int64_t agreed = grid_.world().max(samples);
+    if (agreed > 0) validation_.push_back({name, source, agreed});
+  };
+  add("validation", data_.validation.get());
+  const std::vector<NamedBlend> named = parse_named_blends(settings_.data.validation_sets);
+  for (size_t i = 0; i < named.size(); ++i) {
+    const bool here = i < data_.validation_sets.size();
+    add(named[i].name, here ? data_.validation_sets[i].source.get() : nullptr);
   }
-  const auto worst = static_cast<ExitCode>(grid_.world().max(static_cast<int64_t>(code)));
-  grid_.world().require_all(fault.empty(), worst, fault);
-  validation_samples_ = grid_.world().max(whole);
-  evaluates_ = evaluates && settings_.run.steps > 0;
+}
+
+void Trainer::open_sample_log() {
+  if (!settings_.log.samples) return;
+  const std::filesystem::path directory = settings_.run.directory;
+  if (grid_.world().rank() == 0) SampleLog::cut(directory, progress_.step);
+  grid_.world().barrier();
+  if (!loader_->reads()) return;
+  sample_log_ = std::make_unique<SampleLog>(directory, progress_.step, grid_.world().rank());
+  loader_->keep_numbers();
 }
 
 void Trainer::open_directory() {
@@ -120,6 +126,7 @@ void Trainer::restore() {
   if (grid_.world().rank() == 0)
     metrics_ = std::make_unique<MetricsFile>(
         std::filesystem::path(settings_.run.directory) / "metrics.jsonl", progress_.step);
+  open_sample_log();
 }
 
 // A longer run keeps the decay it was started with, unless the deck asks for another.
@@ -160,7 +167,7 @@ void Trainer::announce() const {
     bytes += fmt::format(" {}", grid_.world().max(plan_.here.pp == stage ? mine : 0));
   }
   log_.info("memory: bytes planned and taken on a rank of each stage:{}", bytes);
-  if (data_.train) log_.info("data: {}", data_.train->description());
+  if (data_.train) log_.info("data: training: {}", data_.train->description());
   for (const std::string& note : deck_.notes) log_.info("{}", note);
   if (progress_.step >= settings_.run.steps)
     log_.info("nothing to do: step {} of {} is done", progress_.step, settings_.run.steps);

@@ -33,4 +33,8 @@ GridShape grid_shape(const Settings& settings, int ranks);
 std::vector<GridShape> fitting_grids(const Settings& settings, int ranks);
 
 BatchRamp batch_ramp(const Settings& settings);
+// The data that the settings name; no samples are asked for yet.
+DataOptions data_options(const Settings& settings);
+// Samples of an evaluation; kOneEpoch: all.
+int64_t validation_request(const Settings& settings);
 }  // namespace trireme

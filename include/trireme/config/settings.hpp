@@ -84,8 +84,11 @@ struct ScheduleSettings {
 struct DataSettings {
   DataKind kind = DataKind::mock;
   std::string path;
+  std::string train_path, validation_path;
+  std::string validation_sets;
   std::string split = "969,30,1";
   DataOrder order = DataOrder::megatron;
+  bool loss_mask = false;
   int64_t eod = -1;  // -1: none
   bool eod_mask_loss = false;
 };
@@ -101,6 +104,7 @@ struct LogSettings {
   LogLevel level = LogLevel::info;
   int64_t every = 10;
   int64_t gradients_at = 0;
+  bool samples = false;
 };
 
 struct FaultSettings {

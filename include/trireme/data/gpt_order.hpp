@@ -39,7 +39,8 @@ struct SamplePlace {
   bool operator==(const SamplePlace&) const = default;
 };
 
-// Memory: 4 bytes a sequence and epoch, and 5 bytes a sample (9 from 2^32 - 2 samples on).
+// Memory: 4 bytes a sequence and epoch, and 5 bytes a sample (9 from 2^32 - 2 samples on), all of
+// it index memory.
 class GptOrder {
  public:
   struct Options {
@@ -48,8 +49,10 @@ class GptOrder {
     int64_t requested = 0;
     uint32_t seed = 1234;
   };
-  // `lengths` are the whole dataset's; they are not copied and must outlive the order.
-  GptOrder(const SequenceLengths& lengths, const Options& options);
+  // `lengths` are the whole dataset's; they are not copied and must outlive the order. Without
+  // `memory` the order has its own.
+  GptOrder(const SequenceLengths& lengths, const Options& options,
+           std::shared_ptr<IndexMemory> memory = nullptr);
 
   const GptOrderPlan& plan() const { return plan_; }
   int64_t samples() const { return plan_.samples; }
@@ -63,6 +66,7 @@ class GptOrder {
   void read(const SequenceStore& store, int64_t index, std::span<int32_t> tokens) const;
 
  private:
+  void take_memory();
   void build_documents(NumpyRandomState& random);
   void build_places();
   void build_shuffle(NumpyRandomState& random);
@@ -72,10 +76,11 @@ class GptOrder {
   Options options_;
   int64_t tokens_ = 0;
   GptOrderPlan plan_;
-  std::vector<int32_t> documents_;
-  std::vector<SamplePlace> places_;  // every 16th entry of the sample index
-  std::vector<uint32_t> shuffle_;
-  std::vector<int64_t> wide_shuffle_;  // in place of shuffle_ where 32 bits are too few
+  std::shared_ptr<IndexMemory> memory_;
+  std::span<int32_t> documents_;
+  std::span<SamplePlace> places_;  // every 16th entry of the sample index
+  std::span<uint32_t> shuffle_;
+  std::span<int64_t> wide_shuffle_;  // in place of shuffle_ where 32 bits are too few
 };
 
 }  // namespace trireme

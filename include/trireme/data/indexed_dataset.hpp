@@ -36,9 +36,11 @@ std::string dataset_prefix(std::string path);
 class IndexedDataset : public SequenceStore {
  public:
   // Opens PREFIX.idx and PREFIX.bin and checks the whole index (20 bytes a sequence are read, 4.1
-  // kept; 8 more a document where documents have several sequences). `vocab` > 0 is the limit for
-  // ids. Errors: no_input (missing or unreadable), bad_data (anything wrong inside).
-  explicit IndexedDataset(std::string prefix, int64_t vocab = 0);
+  // kept in `memory`; 8 more a document where documents have several sequences). In memory that
+  // another process built nothing but the header is read: the check was made there. `vocab` > 0 is
+  // the limit for ids. Errors: no_input (missing or unreadable), bad_data (anything wrong inside).
+  explicit IndexedDataset(std::string prefix, int64_t vocab = 0,
+                          std::shared_ptr<IndexMemory> memory = nullptr);
   ~IndexedDataset() override;
 
   const SequenceLengths& sequences() const override { return lengths_; }
@@ -57,9 +59,12 @@ class IndexedDataset : public SequenceStore {
 
  private:
   void read_index();
-  void read_lengths(const InputFile& idx, int64_t count);
+  void open_tokens();
+  void read_lengths(const InputFile& idx, std::span<int32_t> lengths);
   void check_pointers(const InputFile& idx) const;
-  void read_documents(const InputFile& idx, int64_t entries);
+  // Checks the documents, keeps them where `starts` has room, and says whether document k is
+  // sequence k for every k.
+  bool read_documents(const InputFile& idx, int64_t entries, std::span<int64_t> starts) const;
   template <class T>
   void convert(const std::byte* raw, int64_t position, std::span<int32_t> out) const;
   [[noreturn]] void refuse_token(int64_t id, int64_t position) const;
@@ -69,7 +74,8 @@ class IndexedDataset : public SequenceStore {
   TokenType type_ = TokenType::i32;
   SequenceLengths lengths_;
   int64_t documents_ = 0;
-  std::vector<int64_t> document_starts_;  // empty where document k is sequence k
+  std::shared_ptr<IndexMemory> memory_;
+  std::span<const int64_t> document_starts_;  // empty where document k is sequence k
   std::unique_ptr<InputFile> bin_;
 };
 

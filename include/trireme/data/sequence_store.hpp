@@ -7,9 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "trireme/data/index_memory.hpp"
 
 namespace trireme {
 
@@ -19,10 +22,12 @@ class SequenceLengths {
   SequenceLengths() = default;
   // Lengths must be >= 0 (the caller has checked them). Throws Error(bad_data) if the sum
   // overflows.
-  explicit SequenceLengths(std::vector<int32_t> lengths);
+  explicit SequenceLengths(const std::vector<int32_t>& lengths);
+  // `lengths` lies in `memory`, and so will the starts.
+  SequenceLengths(std::span<const int32_t> lengths, std::shared_ptr<IndexMemory> memory);
 
   int64_t count() const { return static_cast<int64_t>(lengths_.size()); }
-  int64_t tokens() const { return tokens_; }
+  int64_t tokens() const { return block_starts_.empty() ? 0 : block_starts_.back(); }
   int32_t operator[](int64_t i) const { return lengths_[static_cast<size_t>(i)]; }
   std::span<const int32_t> values() const { return lengths_; }
   // Tokens before sequence i, 0 <= i <= count().
@@ -31,9 +36,9 @@ class SequenceLengths {
   int64_t find(int64_t position) const;
 
  private:
-  std::vector<int32_t> lengths_;
-  std::vector<int64_t> block_starts_;
-  int64_t tokens_ = 0;
+  std::shared_ptr<IndexMemory> memory_;
+  std::span<const int32_t> lengths_;
+  std::span<const int64_t> block_starts_;  // and, last, the tokens of all
 };
 
 class SequenceStore {

@@ -20,4 +20,7 @@ struct TargetOptions {
 void make_targets(std::span<const int32_t> tokens, const TargetOptions& options,
                   std::span<int32_t> inputs, std::span<int32_t> targets, std::span<float> mask);
 
+// Takes targets whose flag is 0 out of the loss. flags [T+1], of the tokens; mask [T].
+void leave_out(std::span<const int32_t> flags, std::span<float> mask);
+
 }  // namespace trireme

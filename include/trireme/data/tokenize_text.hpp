@@ -45,6 +45,9 @@ struct TokenizeOptions {
       progress;  // may be empty; after every MiB
   TextFormat format = TextFormat::by_name;
   std::string key = "text";
+  // JSONL: a text that comes before the one under `key`, and is no target of training: PREFIX.mask,
+  // a dataset of one byte a token beside the output, has 0 for it (and for start marks), else 1.
+  std::optional<std::string> prompt_key;
   BadLines bad_lines = BadLines::stop;
   bool append_end = true;  // the end-of-document id
   int threads = 1;
@@ -70,7 +73,8 @@ struct Share {
 class TokenizeWork {
  public:
   // Errors: no_input (a file is missing or unreadable; all are checked), usage (no input, a mark
-  // with a line end in it, JSONL with a mark), bad_data (no end-of-document id).
+  // with a line end in it, JSONL with a mark, text with a prompt key), bad_data (no end-of-document
+  // id).
   TokenizeWork(const TokenizeOptions& options, Share share);
   ~TokenizeWork();
 

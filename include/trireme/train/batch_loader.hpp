@@ -13,6 +13,7 @@
 #include "trireme/device/device.hpp"
 #include "trireme/parallel/pipeline.hpp"
 #include "trireme/train/rank_plan.hpp"
+#include "trireme/train/sample_log.hpp"
 
 namespace trireme {
 
@@ -29,6 +30,10 @@ class BatchLoader {
   // count (mask 0): they fill the last batch of an evaluation. `source` may be null where `reads()`
   // is false. Local. Throws what the source throws.
   void prepare(const TokenSource* source, const BatchWalk& walk, int64_t consumed, int64_t end);
+  // Keeps the numbers of samples and sums over their tokens from now on.
+  void keep_numbers() { keeps_numbers_ = true; }
+  // Of the samples of the last upload, in the order of rows and micro-batches.
+  std::span<const LoggedSample> uploaded() const { return host_[1 - next_].samples; }
   // What was prepared last, to the device. The work of the upload before the last one must be done.
   StepBatch upload(Stream& stream);
 
@@ -37,6 +42,7 @@ class BatchLoader {
     Buffer memory;  // inputs, targets, mask: [micro-batches, tokens] each
     std::span<int32_t> inputs, targets;
     std::span<float> mask;
+    std::vector<LoggedSample> samples;  // where they are kept
   };
   struct Prepared {
     const TokenSource* source = nullptr;
@@ -48,6 +54,7 @@ class BatchLoader {
   BatchMemory memory_;
   TargetOptions options_;
   std::array<Host, 2> host_;
+  bool keeps_numbers_ = false;
   size_t next_ = 0;  // of host_: read into
   Prepared prepared_;
   BatchWalk walk_;

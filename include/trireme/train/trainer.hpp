@@ -26,6 +26,7 @@
 #include "trireme/train/learning_rate.hpp"
 #include "trireme/train/phases.hpp"
 #include "trireme/train/rank_plan.hpp"
+#include "trireme/train/sample_log.hpp"
 #include "trireme/train/step_report.hpp"
 #include "trireme/train/stop_request.hpp"
 #include "trireme/train/watchdog.hpp"
@@ -82,7 +83,15 @@ class Trainer {
   void forward_and_backward(int64_t batch);
   StepReport finish_step(const StepState& result, int64_t batch, double seconds);
   void evaluate();
-  double validation_loss(int64_t& tokens);
+  struct ValidationSet {
+    std::string name;
+    const TokenSource* source = nullptr;  // on ranks that read
+    int64_t samples = 0;
+  };
+  void evaluate(const ValidationSet& set);
+  double validation_loss(const ValidationSet& set, int64_t& tokens);
+  void open_validation();
+  void open_sample_log();
   void save();
   void dump_gradients();
   void write_deck() const;
@@ -121,7 +130,8 @@ class Trainer {
   Progress progress_;
   Stop asked_ = Stop::none;
   bool evaluates_ = false;
-  int64_t validation_samples_ = 0;
+  std::vector<ValidationSet> validation_;
+  std::unique_ptr<SampleLog> sample_log_;
   int64_t saved_step_ = -1;
   int64_t skipped_in_a_row_ = 0;
   int64_t lines_ = 0;
