@@ -1,7 +1,8 @@
 // make_weights DECK OUTPUT.h5 [--section.key=value ...] [--all=TENSOR=VALUE]
 // [--first=TENSOR=VALUE]: a weights-only checkpoint in which nothing is zero or one: biases and
 // gains hide faults otherwise.
-// --all and --first set all elements of a tensor, or its first one. One process.
+// --all and --first set all elements of a tensor, or its first one. With --step=N the state of a
+// run is added, whose moments are zero, as if N steps of batch.global were done. One process.
 #include <algorithm>
 #include <cstdlib>
 
@@ -29,7 +30,7 @@ void change(const ParameterStore& store, const ParameterTable& table, const std:
 }
 
 void write_weights(const Communicator& world, const Deck& deck, const std::string& output,
-                   std::span<const std::string> changes) {
+                   std::span<const std::string> changes, int64_t step) {
   const ModelShape model = model_shape(deck.settings);
   const ParameterTable table(model, {});
   Arena dry = Arena::dry();
@@ -48,12 +49,36 @@ void write_weights(const Communicator& world, const Deck& deck, const std::strin
   header.model_section = section_text(deck.settings, "model");
   header.optimizer_section = section_text(deck.settings, "optimizer");
   header.data_section = section_text(deck.settings, "data");
-  CheckpointSave save({world, device.compute(), log}, output, header,
-                      store.value_slices("weights/"));
+  std::vector<GlobalSlice> slices = store.value_slices("weights/");
+  Arena empty = Arena::real(dry.high_water_bytes());
+  const ParameterStore zeros(table, DType::f32, empty);
+  if (step >= 0) {
+    header.step = header.updates = step;
+    header.consumed_samples = header.update_samples = step * deck.settings.batch.global;
+    header.consumed_tokens = header.consumed_samples * deck.settings.batch.sequence;
+    for (size_t i = 0; i < table.entries().size(); ++i)
+      std::ranges::fill(zeros.value(static_cast<int>(i)).host<float>(), 0.0f);
+    for (const auto& [from, name] :
+         {std::pair{&store, "master/"}, {&zeros, "adam_m/"}, {&zeros, "adam_v/"}})
+      for (GlobalSlice& slice : from->value_slices(name)) slices.push_back(std::move(slice));
+  }
+  CheckpointSave save({world, device.compute(), log}, output, header, slices);
   save.commit(save.write(), "{}\n");
 }
 
 }  // namespace
+
+// The number of --step=N; -1 without such a word.
+static int64_t take_step(std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--step=")) continue;
+    const int64_t step = std::strtoll(words[i].c_str() + 7, nullptr, 10);
+    words.erase(words.begin() + static_cast<ptrdiff_t>(i));
+    return step;
+  }
+  return -1;
+}
+
 }  // namespace trireme::test
 
 int main(int argc, char** argv) {
@@ -68,8 +93,9 @@ int main(int argc, char** argv) {
       if (is_change) changes.push_back(word);
       return is_change;
     });
+    const int64_t step = test::take_step(overrides);
     const Deck deck = read_deck(words[0], overrides, 0);
-    test::write_weights(session.world(), deck, words[1], changes);
+    test::write_weights(session.world(), deck, words[1], changes, step);
     return 0;
   });
 }

@@ -79,7 +79,10 @@ std::string small_run(const std::filesystem::path& folder, const std::vector<std
   for (const std::string& line : lines)
     values[line.substr(0, line.find('='))] = line.substr(line.find('=') + 1);
   std::string words = "train " + deck.string();
-  for (const auto& [name, value] : values) words += fmt::format(" --{}={}", name, value);
+  for (const auto& [name, value] : values) {
+    const char* const quote = value.find_first_of(" ;") == std::string::npos ? "" : "\"";
+    words += fmt::format(" --{}={}{}{}", name, quote, value, quote);
+  }
   return words;
 }
 
