@@ -26,7 +26,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests configure build build-tests run test test-gpu bench format lint install clean
+.PHONY: help setup setup-tests configure build build-tests run test test-gpu fuzz bench format lint install clean
 
 help: ## this list
 	@echo "Trireme: GPT and Llama models over MPI. Targets:"
@@ -65,11 +65,15 @@ run: build ## train a byte-level Llama on real text, on 4 ranks: the demo
 
 test: build-tests ## lint, build and run every test that needs no GPU
 	@tools/lint.sh $(BUILD) recent
+	@tools/fuzz.sh $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
 	@tools/print_measured.sh $(BUILD)
 
 test-gpu: build-tests ## run the tests that need a GPU; they skip visibly without one
 	@ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
+
+fuzz: ## fuzz every parser for 10 minutes (FUZZ_SECONDS=600) with clang's libFuzzer
+	@tools/fuzz.sh $(BUILD) --seconds $(or $(FUZZ_SECONDS),600)
 
 bench: build ## time a whole training step beside this machine's matrix products
 	@$(PROGRAM) bench step inputs/gpt2_124m.ini --batch.micro=4 --batch.global=4 --batch.sequence=256 --precision.compute=f32

@@ -2,6 +2,7 @@
 #include <sentencepiece_processor.h>
 
 #include "data/json_value.hpp"
+#include "data/sentencepiece_check.hpp"
 #include "data/sentencepiece_model.hpp"
 #include "trireme/base/error.hpp"
 
@@ -51,6 +52,7 @@ class SentencePieceTokenizer : public Tokenizer {
 std::unique_ptr<Tokenizer> open_sentencepiece(const std::string& path,
                                               const TokenizerOptions& options) {
   const std::string bytes = read_whole_file(path);
+  check_sentencepiece_model(bytes, path);
   auto processor = std::make_shared<sentencepiece::SentencePieceProcessor>();
   const auto status = processor->LoadFromSerializedProto({bytes.data(), bytes.size()});
   require(status.ok(), ExitCode::bad_data, "{}: not a SentencePiece model: {}", path,
