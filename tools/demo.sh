@@ -1,6 +1,7 @@
 #!/bin/bash
 # The main job of `make run`: bytes of real text become a dataset, a small Llama is trained on them by
-# several ranks, and two counting models of the same text stand beside its validation loss.
+# several ranks, two counting models of the same text stand beside its validation loss, and the model
+# writes some text.
 # usage: demo.sh PROGRAM MPIRUN RANKS TEXT [--section.key=value ...]; TEXT "" is Debian's fortunes
 set -euo pipefail
 program=$1 mpirun=$2 ranks=$3 text=$4
@@ -39,5 +40,15 @@ default data.path "$data/$name"
 default grid.tp $((ranks % 2 == 0 ? 2 : 1))
 default grid.pp $((ranks % 4 == 0 ? 2 : 1))
 $mpirun -n "$ranks" "$program" train inputs/tiny.ini "${words[@]}"
+layout=() directory=
+for word in "${words[@]}"; do
+  case $word in
+    --run.directory=*) directory=${word#*=} ;;
+    --grid.tp=* | --grid.pp=*) layout+=("$word") ;;
+  esac
+done
 python3 tools/ngram.py "$data/$name" --held-out 0.1
+echo "What it writes:"
+$mpirun -n "$ranks" "$program" generate "$directory" --prompt "The " --tokens 400 --temperature 0.7 \
+  --top-k 40 "${layout[@]}"
 echo "The same command goes on where it stopped, from the run directory in runs/; delete that to start over."

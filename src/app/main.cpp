@@ -20,6 +20,8 @@ constexpr const char* kUsage =
     "  tokenize --input FILE... --tokenizer NAME_OR_PATH --output PREFIX   text or JSONL to "
     "tokens\n"
     "  tokenizer train --input FILE... --vocab N --output tokenizer.json   learn a tokenizer\n"
+    "  eval CHECKPOINT [--dataset PREFIX]     loss of a checkpoint; --task hellaswag --file F.bin\n"
+    "  generate CHECKPOINT --prompt TEXT      text from a checkpoint (also under a launcher)\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
     "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
     "  bench step DECK [--steps N]            a whole training step\n"
@@ -34,6 +36,8 @@ int dispatch(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + std::min(argc, 2), argv + argc);
   if (command == "train") return app::train(argc, argv);
   if (command == "bench") return app::bench(argc, argv);
+  if (command == "eval") return app::eval(argc, argv);
+  if (command == "generate") return app::generate(argc, argv);
   if (command == "plan") return app::plan(arguments);
   if (command == "tokenize") return app::tokenize(argc, argv);
   if (command == "tokenizer") return app::tokenizer(arguments);

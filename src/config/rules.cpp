@@ -145,8 +145,11 @@ void data_rules(const Settings& s, Rules& rules) {
               s.run.seed);
   rules.check(d.eod < s.model.vocab, {"data.eod", "model.vocab"},
               "data.eod {} is not below model.vocab {}", d.eod, s.model.vocab);
-  rules.check(!d.eod_mask_loss || d.eod >= 0, {"data.eod_mask_loss", "data.eod"},
-              "data.eod_mask_loss needs data.eod, the token that ends a document");
+  for (const auto& [name, on] : {std::pair{"data.eod_mask_loss", d.eod_mask_loss},
+                                 {"data.reset_positions", d.reset_positions},
+                                 {"data.reset_attention", d.reset_attention}})
+    rules.check(!on || d.eod >= 0, {name, "data.eod"},
+                "{} needs data.eod, the token that ends a document", name);
 }
 
 }  // namespace

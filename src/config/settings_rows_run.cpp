@@ -181,6 +181,20 @@ std::vector<Setting> data_rows() {
        .only_with = "data.kind = indexed",
        .help = "Only the tokens count that PATH.mask marks, as `trireme tokenize --prompt-key` "
                "writes it."},
+      {.name = "data.reset_positions",
+       .field = of(&DataSettings::reset_positions),
+       .help = "Positions start from 0 again behind each data.eod, as Megatron-LM's "
+               "--reset-position-ids."},
+      {.name = "data.reset_attention",
+       .field = of(&DataSettings::reset_attention),
+       .help = "Tokens attend to their own document only, which ends with its data.eod, as "
+               "Megatron-LM's --reset-attention-mask."},
+      {.name = "data.tokenizer",
+       .field = of(&DataSettings::tokenizer),
+       .derived = "not said",
+       .effect = SettingEffect::layout,
+       .help = "Name or path of what made the data, as of `trireme tokenize`; for generate and "
+               "eval."},
   };
 }
 

@@ -86,6 +86,7 @@ AttentionShape Block::attention_shape(const LayerContext& c, const MicroBatch& b
   shape.dropout = dropout_site(c, batch, 0);
   shape.dropout.row_offset = 0;
   shape.deterministic = options_.deterministic;
+  shape.starts = batch.starts;
   return shape;
 }
 
@@ -118,18 +119,23 @@ PendingAdd Block::forward(LayerContext& c, const MicroBatch& batch, const Pendin
 void Block::attention_forward_part(LayerContext& c, const MicroBatch& batch, TensorView normalized,
                                    LayerStash& s, Scratch& v) const {
   Stream& stream = c.device.compute();
-  const Matrix qkv = s.qkv;
-  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
-  qkv_.forward(stream, tp_.gather(c, normalized, v), qkv);
-  rotate(c, batch, qkv, v, false);
-  attention_forward(stream, {.shape = attention_shape(c, batch),
-                             .q = qkv.columns(0, q),
-                             .k = qkv.columns(q, q + kv),
-                             .v = qkv.columns(q + kv, q + 2 * kv),
-                             .output = s.attention,
-                             .log_sum_exp = s.log_sum_exp});
+  qkv_.forward(stream, tp_.gather(c, normalized, v), s.qkv);
+  rotate(c, batch, s.qkv, v, false);
+  attend(c, batch, s);
   output_.forward(stream, s.attention, tp_.partial(v.delta, v));
   tp_.reduce(c, v.delta, v);
+}
+
+void Block::attend(LayerContext& c, const MicroBatch& batch, LayerStash& s) const {
+  if (s.cache != nullptr) return attend_cached(c, batch, s);
+  const Matrix qkv = s.qkv;
+  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
+  attention_forward(c.device.compute(), {.shape = attention_shape(c, batch),
+                                         .q = qkv.columns(0, q),
+                                         .k = qkv.columns(q, q + kv),
+                                         .v = qkv.columns(q + kv, q + 2 * kv),
+                                         .output = s.attention,
+                                         .log_sum_exp = s.log_sum_exp});
 }
 
 void Block::mlp_forward_part(LayerContext& c, TensorView normalized, TensorView activation,

@@ -68,6 +68,9 @@ class Block {
   AttentionShape attention_shape(const LayerContext& c, const MicroBatch& batch) const;
   void attention_forward_part(LayerContext& c, const MicroBatch& batch, TensorView normalized,
                               LayerStash& s, Scratch& v) const;
+  // Attention proper, from s.qkv to s.attention: over the micro-batch, or over a cache.
+  void attend(LayerContext& c, const MicroBatch& batch, LayerStash& s) const;
+  void attend_cached(LayerContext& c, const MicroBatch& batch, LayerStash& s) const;
   void mlp_forward_part(LayerContext& c, TensorView normalized, TensorView activation,
                         LayerStash& s, Scratch& v, Purpose purpose) const;
   void mlp_backward(LayerContext& c, const MicroBatch& batch, LayerStash& s, Scratch& v,

@@ -107,6 +107,16 @@ void Head::run(LayerContext& c, Mode mode, const MicroBatch& batch, const Pendin
   norm_.backward(stream, v.final_residual, v.d_normalized, d_residual);
 }
 
+void Head::logits(LayerContext& c, const PendingAdd& pending, int64_t first, TensorView out,
+                  Scratch& v) const {
+  Stream& stream = c.device.compute();
+  norm_.forward(stream, pending, v.final_residual, v.normalized);
+  gemm(stream, {.a = v.normalized.rows(first, v.normalized.shape[0]),
+                .b = table_,
+                .c = out,
+                .transpose_b = true});
+}
+
 void Head::piece(LayerContext& c, Mode mode, const MicroBatch& batch, TensorView x, TensorView dx,
                  int64_t first, Scratch& v) const {
   Stream& stream = c.device.compute();
@@ -122,7 +132,7 @@ void Head::piece(LayerContext& c, Mode mode, const MicroBatch& batch, TensorView
                           .mask = batch.mask.range(first, last),
                           .row_max = v.row_max.range(0, rows),
                           .sums = v.sums.range(0, 2 * rows).as({2, rows}),
-                          .loss = v.loss.range(first, last),
+                          .loss = (batch.losses.empty() ? v.loss : batch.losses).range(first, last),
                           .write_gradient = mode == Mode::train,
                           .count = options_.here.tp == 0,
                           .state = c.state};

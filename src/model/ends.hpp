@@ -32,6 +32,9 @@ class Head {
   // weight gradients and writes d_residual [R,h]; `pending` is what the last layer left to add.
   void run(LayerContext& c, Mode mode, const MicroBatch& batch, const PendingAdd& pending,
            TensorView d_residual, Scratch& v) const;
+  // Logits [n - first, vocabulary rows] f32 of the tokens from `first` on, for generation.
+  void logits(LayerContext& c, const PendingAdd& pending, int64_t first, TensorView out,
+              Scratch& v) const;
 
  private:
   // One piece of the tokens: logits, loss, and in training the gradients of both factors.

@@ -2,11 +2,14 @@
 
 namespace trireme {
 
-ParameterStore::ParameterStore(const ParameterTable& table, DType compute, Arena& arena)
+ParameterStore::ParameterStore(const ParameterTable& table, DType compute, Arena& arena,
+                               ParameterUse use)
     : table_(&table), compute_(compute) {
+  Arena none = Arena::dry();
+  Arena& for_gradients = use == ParameterUse::training ? arena : none;
   for (const ParameterGroup& group : table.groups()) {
     values_.push_back(arena.take({group.count}, compute, "weights"));
-    gradients_.push_back(arena.take({group.count}, DType::f32, "gradients"));
+    gradients_.push_back(for_gradients.take({group.count}, DType::f32, "gradients"));
   }
 }
 

@@ -21,18 +21,30 @@ struct LocalSizes {
 };
 LocalSizes local_sizes(const ModelShape& model, const ChunkOptions& options);
 
+// The keys and values of earlier tokens that a layer generates with, and where the tokens of this
+// pass go: consecutive tokens of one sequence from position `first` on, or (first < 0) one token of
+// each of several sequences.
+struct LayerCache {
+  TensorView memory;     // [sequences * capacity, 2 * kv_width]: keys | values, rotated
+  TensorView rows;       // [n] i32, of the new tokens
+  int64_t capacity = 0;  // tokens of a sequence
+  int64_t sequence = 0;  // consecutive tokens: whose
+  int64_t first = -1;
+};
+
 // What a layer keeps between forward and backward. Under Recompute::selective the norm outputs and
 // the activation output are made again; under Recompute::full only `residual` is kept.
 struct LayerStash {
-  TensorView residual;     // [R,h] input of the layer
-  TensorView normalized1;  // [R,h]
-  TensorView qkv;          // [N, qkv_width], rotated
-  TensorView attention;    // [N, query_width]
-  TensorView log_sum_exp;  // [B, heads, T] f32
-  TensorView middle;       // [R,h] residual behind attention
-  TensorView normalized2;  // [R,h]
-  TensorView up;           // [N, up_width]
-  TensorView activation;   // [N, ffn]
+  TensorView residual;                // [R,h] input of the layer
+  TensorView normalized1;             // [R,h]
+  TensorView qkv;                     // [N, qkv_width], rotated
+  TensorView attention;               // [N, query_width]
+  TensorView log_sum_exp;             // [B, heads, T] f32
+  TensorView middle;                  // [R,h] residual behind attention
+  TensorView normalized2;             // [R,h]
+  TensorView up;                      // [N, up_width]
+  TensorView activation;              // [N, ffn]
+  const LayerCache* cache = nullptr;  // set: attention goes over the cache (generation)
 };
 // Takes what `keep` says; `residual` is taken apart.
 LayerStash take_layer_stash(const LocalSizes& s, const BatchShape& batch, Recompute keep,

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/data/documents.hpp"
+
 namespace trireme {
 
 BatchLoader::BatchLoader(const RankPlan& plan, const BatchMemory& memory,
@@ -10,15 +12,17 @@ BatchLoader::BatchLoader(const RankPlan& plan, const BatchMemory& memory,
   const int64_t n = plan.chunk.batch.tokens();
   const auto count = static_cast<size_t>(n * plan.pipeline.micro_batches);
   for (Host& host : host_) {
-    host.memory = Buffer(3 * count * 4, Memory::pinned);
+    host.memory = Buffer(5 * count * 4, Memory::pinned);
     host.inputs = {reinterpret_cast<int32_t*>(host.memory.data()), count};
     host.targets = {host.inputs.data() + count, count};
-    host.mask = {reinterpret_cast<float*>(host.targets.data() + count), count};
+    host.starts = {host.targets.data() + count, count};
+    host.positions = {host.starts.data() + count, count};
+    host.mask = {reinterpret_cast<float*>(host.positions.data() + count), count};
   }
   const std::span<int32_t> positions = host_[0].inputs.first(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
     positions[static_cast<size_t>(i)] = static_cast<int32_t>(i % plan.chunk.batch.sequence);
-  copy_to_device(stream, std::as_bytes(positions), memory_.positions);
+  copy_to_device(stream, std::as_bytes(positions), memory_.positions.range(0, n));
   stream.synchronize();
 }
 
@@ -50,8 +54,17 @@ void BatchLoader::read(const TokenSource& source, const BatchWalk& walk, const P
         leave_out(tokens, host.mask.subspan(at, step));
       }
       if (sample >= what.end) std::ranges::fill(host.mask.subspan(at, step), 0.0f);
+      if (plan_.resets.any())
+        reset_documents(host.inputs.subspan(at, step), host.starts.subspan(at, step),
+                        host.positions.subspan(at, step));
     }
   }
+}
+
+void BatchLoader::reset_documents(std::span<const int32_t> inputs, std::span<int32_t> starts,
+                                  std::span<int32_t> positions) const {
+  find_documents(inputs, plan_.resets.end_of_document, starts);
+  for (size_t i = 0; i < inputs.size(); ++i) positions[i] = static_cast<int32_t>(i) - starts[i];
 }
 
 StepBatch BatchLoader::upload(Stream& stream) {
@@ -66,6 +79,8 @@ StepBatch BatchLoader::upload(Stream& stream) {
     send(host.inputs, memory_.tokens);
     send(host.targets, memory_.targets);
     send(host.mask, memory_.mask);
+    send(host.starts, memory_.starts);
+    if (plan_.resets.positions) send(host.positions, memory_.positions);
   }
   prepared_ = {};
   StepBatch batch;
@@ -73,9 +88,13 @@ StepBatch BatchLoader::upload(Stream& stream) {
     return view.empty() ? TensorView{} : view.rows(i, i + 1).as({n});
   };
   for (int64_t i = 0; i < m; ++i)
-    batch.micro_batches.push_back({row(memory_.tokens, i), row(memory_.targets, i),
-                                   row(memory_.mask, i), memory_.positions,
-                                   walk_.sample(0, i, plan_.here.dp, 0)});
+    batch.micro_batches.push_back(
+        {.tokens = row(memory_.tokens, i),
+         .targets = row(memory_.targets, i),
+         .mask = row(memory_.mask, i),
+         .positions = row(memory_.positions, plan_.resets.positions ? i : 0),
+         .sample_offset = walk_.sample(0, i, plan_.here.dp, 0),
+         .starts = row(memory_.starts, i)});
   return batch;
 }
 

@@ -44,6 +44,18 @@ RankPlan rank_plan(const Settings& settings, const GridShape& grid, const GridCo
   plan.bucket_elements = settings.optimizer.bucket;
   plan.zero = static_cast<int>(settings.optimizer.zero);
   plan.buffers = all_buffers(settings, plan);
+  plan.resets = {static_cast<int32_t>(settings.data.eod), settings.data.reset_positions,
+                 settings.data.reset_attention};
+  return plan;
+}
+
+RankPlan evaluation_plan(const Settings& settings, const GridShape& grid, const GridCoord& here) {
+  RankPlan plan = rank_plan(settings, grid, here);
+  plan.trains = false;
+  plan.chunk.recompute = Recompute::full;
+  plan.chunk.recompute_layers = 0;
+  plan.buffers =
+      buffers_needed(schedule_for(plan.pipeline, here.pp, Pass::evaluate), plan.pipeline, here.pp);
   return plan;
 }
 
@@ -52,7 +64,8 @@ BatchMemory::BatchMemory(const RankPlan& plan, Arena& arena) {
   if (plan.first_stage()) tokens = arena.take({m, n}, DType::i32, "batch");
   if (plan.last_stage()) targets = arena.take({m, n}, DType::i32, "batch");
   if (plan.last_stage()) mask = arena.take({m, n}, DType::f32, "batch");
-  positions = arena.take({n}, DType::i32, "batch");
+  positions = arena.take({plan.resets.positions ? m : 1, n}, DType::i32, "batch");
+  if (plan.resets.attention) starts = arena.take({m, n}, DType::i32, "batch");
 }
 
 namespace {
@@ -70,12 +83,14 @@ std::vector<Chunk> make_chunks(const RankPlan& plan, const ParameterStore& store
 }  // namespace
 
 RankMemory::RankMemory(const RankPlan& plan, Arena& arena)
-    : table(plan.model, {plan.grid, plan.here, plan.pipeline.chunks, plan.chunk.sequence_parallel,
+    : none_(Arena::dry()),
+      table(plan.model, {plan.grid, plan.here, plan.pipeline.chunks, plan.chunk.sequence_parallel,
                          plan.bucket_elements}),
       layout(table, plan.here.dp * plan.grid.cp + plan.here.cp, plan.grid.dp * plan.grid.cp,
              plan.zero),
-      store(table, plan.model.compute, arena),
-      optimizer(layout, arena),
+      store(table, plan.model.compute, arena,
+            plan.trains ? ParameterUse::training : ParameterUse::inference),
+      optimizer(layout, plan.trains ? arena : none_),
       scratch(plan.model, plan.chunk, plan.first_stage(), plan.last_stage(), arena),
       chunks(make_chunks(plan, store)),
       pipeline(chunks, plan.buffers, plan.model.compute, scratch, arena),

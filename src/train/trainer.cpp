@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "trireme/parallel/replica_check.hpp"
+#include "trireme/train/evaluation.hpp"
 
 namespace trireme {
 
@@ -188,27 +189,16 @@ void Trainer::evaluate(const ValidationSet& set) {
 }
 
 double Trainer::validation_loss(const ValidationSet& set, int64_t& tokens) {
-  Stream& compute = device_.compute();
-  StepState fresh = {};
-  fresh.step = progress_.step;
   const BatchWalk walk{settings_.batch.global, settings_.batch.micro, plan_.grid.dp};
-  const int64_t samples = set.samples;
-  double loss = 0, counted = 0;  // batch by batch: a sum in f32 would lose tokens beyond 2^24
-  for (int64_t first = 0; first < samples; first += walk.global) {
+  const EvaluationPass pass{
+      grid_.world(),  device_.compute(), memory_->state,
+      *loader_,       *pipeline_,        list_for(walk.micro_batches(), Pass::evaluate),
+      plan_.pipeline, sync_.get(),       walk};
+  const LossSum sum = sum_losses(pass, set.source, set.samples, [this] {
     if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
-    set_step(compute, memory_->state, fresh);
-    loader_->prepare(set.source, walk, first, samples);
-    const StepBatch data = loader_->upload(compute);
-    pipeline_->run(list_for(walk.micro_batches(), Pass::evaluate), plan_.pipeline, data,
-                   Mode::evaluate, sync_.get());
-    const StepState result = get_step(compute, memory_->state);
-    loss += double{result.sums[0]};
-    counted += double{result.sums[1]};
-  }
-  loss = grid_.world().sum(loss);
-  counted = grid_.world().sum(counted);
-  tokens = std::llround(counted);
-  return loss / std::max(1.0, counted);
+  });
+  tokens = std::llround(sum.tokens);
+  return sum.mean();
 }
 
 void Trainer::check_replicas() {

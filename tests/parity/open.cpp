@@ -8,6 +8,8 @@ namespace trireme::inline TRIREME_BACKEND {
 std::shared_ptr<void> open_cases(parity::CaseList& list) {
   auto device = std::make_shared<Device>(DeviceOptions{});
   parity_cases::attention_cases(*device, list);
+  parity_cases::attention_documents_cases(*device, list);
+  parity_cases::decode_cases(*device, list);
   parity_cases::cross_entropy_cases(*device, list);
   parity_cases::embedding_cases(*device, list);
   parity_cases::gemm_cases(*device, list);

@@ -138,6 +138,8 @@ class Memory {
 
 // The cases of one operation are added by a function of its file.
 void attention_cases(Device& device, CaseList& list);
+void attention_documents_cases(Device& device, CaseList& list);
+void decode_cases(Device& device, CaseList& list);
 void cross_entropy_cases(Device& device, CaseList& list);
 void embedding_cases(Device& device, CaseList& list);
 void gemm_cases(Device& device, CaseList& list);

@@ -93,6 +93,8 @@ inline Reference reference(const Problem& problem) {
         };
         const int64_t seen =
             std::clamp<int64_t>(s.query_offset + i - s.key_offset + 1, 0, s.key_length);
+        const size_t row = static_cast<size_t>(b * s.query_length + i);
+        const int64_t from = s.starts.empty() ? 0 : s.starts.host<int32_t>()[row] - s.key_offset;
         std::vector<double> p, slope;
         double largest = kNone, sum = 0, mean_slope = 0;
         for (int64_t j = 0; j < seen; ++j) {
@@ -101,12 +103,13 @@ inline Reference reference(const Problem& problem) {
             score += static_cast<double>(q[qi + e]) * static_cast<double>(k[key_at(j) + e]);
             d += static_cast<double>(d_out[qi + e]) * static_cast<double>(v[key_at(j) + e]);
           }
-          p.push_back(score * scale);
+          p.push_back(j < from ? kNone : score * scale);
           slope.push_back(d);
           largest = std::max(largest, p.back());
         }
+        if (largest == kNone) p.clear();
         for (double& x : p) sum += x = std::exp(x - largest);
-        r.log_sum_exp.push_back(seen == 0 ? kNone : largest + std::log(sum));
+        r.log_sum_exp.push_back(p.empty() ? kNone : largest + std::log(sum));
         for (size_t j = 0; j < p.size(); ++j) {
           p[j] /= sum;
           slope[j] *=

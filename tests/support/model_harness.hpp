@@ -77,6 +77,7 @@ class ModelHarness {
     return result.sums[0];
   }
 
+  MicroBatch& batch() { return batch_; }
   const ParameterTable& table() const { return table_; }
   const ParameterStore& store() const { return store_; }
   const Arena& arena() const { return arena_; }

@@ -113,6 +113,36 @@ TEST(BatchLoader, OnlyTheEndsOfThePipelineReadAndOnlyOnce) {
   }
 }
 
+// Sample k holds k, k + 1, ...: token 14 ends a document at place 2 of sample 12, and so on. Every
+// stage then reads, for its own positions and starts.
+TEST(BatchLoader, DocumentsResetPositionsAndAttention) {
+  for (int stage = 0; stage < 3; ++stage) {
+    Rank r(3,
+           {"--grid.pp=3", "--batch.micro=2", "--data.eod=14", "--data.reset_positions=true",
+            "--data.reset_attention=true"},
+           stage);
+    EXPECT_TRUE(r.loader->reads());
+    CountingSource source;
+    r.loader->prepare(&source, r.walk, 12, 1000);
+    const StepBatch batch = r.loader->upload(r.device.compute());
+    const auto values = [](const TensorView& view) {
+      const auto span = view.host<int32_t>();
+      return std::vector<int32_t>(span.begin(), span.end());
+    };
+    using Row = std::vector<int32_t>;
+    const std::vector<MicroBatch>& m = batch.micro_batches;
+    EXPECT_EQ(values(m[0].starts), (Row{0, 0, 0, 3, 3, 0, 0, 2, 2, 2}));  // samples 12, 13
+    EXPECT_EQ(values(m[0].positions), (Row{0, 1, 2, 0, 1, 0, 1, 0, 1, 2}));
+    EXPECT_EQ(values(m[1].starts), (Row{0, 1, 1, 1, 1, 0, 0, 0, 0, 0}));  // 14, 15
+    EXPECT_EQ(values(m[1].positions), (Row{0, 0, 1, 2, 3, 0, 1, 2, 3, 4}));
+  }
+  Rank plain(1, {"--batch.micro=2", "--data.eod=14", "--data.reset_positions=true"}, 0);
+  CountingSource source;
+  plain.loader->prepare(&source, plain.walk, 12, 1000);
+  const StepBatch batch = plain.loader->upload(plain.device.compute());
+  EXPECT_TRUE(batch.micro_batches[0].starts.empty());
+}
+
 // The next batch is read while the device may still copy the one before.
 TEST(BatchLoader, PreparingTheNextBatchLeavesTheLastAlone) {
   Rank r(1, {}, 0);

@@ -91,6 +91,8 @@ struct DataSettings {
   bool loss_mask = false;
   int64_t eod = -1;  // -1: none
   bool eod_mask_loss = false;
+  bool reset_positions = false, reset_attention = false;
+  std::string tokenizer;  // empty: not said
 };
 
 struct CheckpointSettings {

@@ -50,6 +50,9 @@ struct MicroBatch {
   TensorView mask;            // [n] f32, 1 where the token's loss counts; last virtual stage
   TensorView positions;       // [n] i32
   int64_t sample_offset = 0;  // global sample of row 0 relative to the step's first (dropout)
+  TensorView starts;  // [n] i32 or empty: the place in its row from which on a token attends: where
+                      // its document starts. Empty: the whole row
+  TensorView losses;  // [n] f32 or empty: written with each token's loss; last virtual stage
 };
 
 // Told which layer is about to be used and whose weight gradient is complete for this micro-batch.

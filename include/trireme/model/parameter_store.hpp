@@ -9,11 +9,17 @@
 
 namespace trireme {
 
+enum class ParameterUse : uint8_t {
+  training,
+  inference,  // no memory for gradients: their views have none
+};
+
 class ParameterStore {
  public:
   // Takes values (compute type) and gradients (f32) from the arena; a dry arena only counts. The
   // table must outlive the store.
-  ParameterStore(const ParameterTable& table, DType compute, Arena& arena);
+  ParameterStore(const ParameterTable& table, DType compute, Arena& arena,
+                 ParameterUse use = ParameterUse::training);
 
   const ParameterTable& table() const { return *table_; }
   DType compute() const { return compute_; }

@@ -107,6 +107,9 @@ struct AttentionShape {
   int64_t first_head = 0;  // global index of head 0, for the dropout address
   DropoutSite dropout;     // on the probabilities; index is the key position
   bool deterministic = true;
+  // [B*Tq] i32 or empty: the first key position that each query sees, at most its own, for rows of
+  // several documents. Within a sequence it never falls.
+  TensorView starts;
 };
 struct AttentionForward {
   AttentionShape shape;
@@ -121,6 +124,27 @@ struct AttentionBackward {
 };
 void attention_forward(Stream& stream, const AttentionForward& call);
 void attention_backward(Stream& stream, const AttentionBackward& call);
+
+// to[rows[r]] = from[r]: keys and values of new tokens to their rows of a cache. from [n, w]
+// strided, to [m, w], one type; rows [n] i32, no two alike.
+struct ScatterRows {
+  Matrix from;
+  TensorView rows, to;
+};
+void scatter_rows(Stream& stream, const ScatterRows& call);
+
+// One new token of each of n sequences over the keys and values that a cache holds of its sequence:
+// output = softmax(q k^T * scale) v, in f32 inside. k, v [S * capacity, K*D] strided: sequence s
+// owns the rows from s * capacity on, by position. rows [n] i32: the cache row of each token; it
+// sees the rows of its sequence up to and including its own. q, output [n, H*D] strided, compute
+// type.
+struct AttentionDecode {
+  int64_t heads = 0, kv_heads = 0, head_size = 0, capacity = 0;
+  float scale = 1;
+  Matrix q, k, v, output;
+  TensorView rows;
+};
+void attention_decode(Stream& stream, const AttentionDecode& call);
 
 // Rotary position embedding in place, half rotation: with x = (a, b) the halves of a head,
 // (a, b) -> (a cos - b sin, b cos + a sin). x [n, heads*D] strided, compute type; positions [n]

@@ -1,5 +1,6 @@
-// Reads the samples of a step on the host and brings them to the device. Only the first stage reads
-// inputs, only the last one targets; the ranks between read nothing.
+// Reads the samples of a step on the host and brings them to the device. Only the first stage needs
+// inputs, only the last one targets; the ranks between read nothing, unless documents reset
+// positions or attention.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ class BatchLoader {
   BatchLoader(const RankPlan& plan, const BatchMemory& memory, const TargetOptions& options,
               Stream& stream);
 
-  bool reads() const { return plan_.first_stage() || plan_.last_stage(); }
+  bool reads() const { return plan_.first_stage() || plan_.last_stage() || plan_.resets.any(); }
   // Reads the micro-batches of this dp rank in the global batch that starts at sample `consumed` of
   // `source` into host memory; nothing where they were read last. Samples from `end` on do not
   // count (mask 0): they fill the last batch of an evaluation. `source` may be null where `reads()`
@@ -39,8 +40,8 @@ class BatchLoader {
 
  private:
   struct Host {
-    Buffer memory;  // inputs, targets, mask: [micro-batches, tokens] each
-    std::span<int32_t> inputs, targets;
+    Buffer memory;  // [micro-batches, tokens] each
+    std::span<int32_t> inputs, targets, starts, positions;
     std::span<float> mask;
     std::vector<LoggedSample> samples;  // where they are kept
   };
@@ -49,6 +50,8 @@ class BatchLoader {
     int64_t consumed = -1, end = -1, micro_batches = 0;
     bool operator==(const Prepared&) const = default;
   };
+  void reset_documents(std::span<const int32_t> inputs, std::span<int32_t> starts,
+                       std::span<int32_t> positions) const;
   void read(const TokenSource& source, const BatchWalk& walk, const Prepared& what);
   RankPlan plan_;
   BatchMemory memory_;

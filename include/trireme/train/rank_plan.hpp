@@ -16,6 +16,13 @@
 
 namespace trireme {
 
+// What begins anew behind the end of a document.
+struct DocumentResets {
+  int32_t end_of_document = -1;
+  bool positions = false, attention = false;
+  bool any() const { return positions || attention; }
+};
+
 struct RankPlan {
   ModelShape model;
   GridShape grid;
@@ -26,19 +33,24 @@ struct RankPlan {
   BufferCounts buffers;            // enough for every batch size of the run and for evaluation
   int64_t bucket_elements = 0;
   int zero = 1;
+  bool trains = true;  // false: no memory for gradients and optimizer
+  DocumentResets resets;
   bool first_stage() const { return here.pp == 0; }
   bool last_stage() const { return here.pp == grid.pp - 1; }
 };
 // Throws Error(bad_config) for layouts that the model does not fit.
 RankPlan rank_plan(const Settings& settings, const GridShape& grid, const GridCoord& here);
+// The same rank where it only evaluates: one stash, whose layers share their memory.
+RankPlan evaluation_plan(const Settings& settings, const GridShape& grid, const GridCoord& here);
 
-// Device memory of the tokens of a step: [micro-batches, tokens].
+// Device memory of the tokens of a step: [micro-batches, tokens] but for what says otherwise.
 struct BatchMemory {
   BatchMemory(const RankPlan& plan, Arena& arena);
   TensorView tokens;     // i32; first stage
   TensorView targets;    // i32; last stage
   TensorView mask;       // f32; last stage
-  TensorView positions;  // [tokens] i32
+  TensorView positions;  // [tokens] i32; [micro-batches, tokens] where documents reset them
+  TensorView starts;     // i32; where documents reset attention
 };
 
 // Everything of a rank that takes memory and needs no communication to be built. Not movable: the
@@ -49,6 +61,10 @@ class RankMemory {
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
 
+ private:
+  Arena none_;  // dry: what an evaluation does without
+
+ public:
   ParameterTable table;
   ShardLayout layout;
   ParameterStore store;

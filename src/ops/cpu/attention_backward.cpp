@@ -124,7 +124,7 @@ void query_pass(const AttentionBackward& call, const ProbabilityDropout& dropout
   const int64_t kv_head = tile.head / (shape.heads / shape.kv_heads);
   load_queries<Storage>(call, tile, s);
   std::fill_n(s.d_q, tile.count * shape.head_size, 0.0f);
-  for (int64_t first = 0; first < tile.keys; first += kAttentionTile) {
+  for (int64_t first = tile.first_key; first < tile.keys; first += kAttentionTile) {
     const KeyRows keys = load_keys<Storage>(call, tile.batch, kv_head, first,
                                             std::min(kAttentionTile, tile.keys - first), s);
     slopes(shape, dropout, tile, keys, s);
@@ -149,7 +149,7 @@ void key_pass(const AttentionBackward& call, const ProbabilityDropout& dropout, 
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     for (int64_t i = 0; i < query_tiles(shape); ++i) {
       const QueryTile tile = query_tile(shape, batch, head, i);
-      if (tile.keys <= first) continue;
+      if (!tile.sees(first, first + count)) continue;
       const QueryRows queries = load_queries<Storage>(call, tile, s);
       KeyRows seen = keys;
       seen.count = std::min(count, tile.keys - first);
@@ -181,7 +181,7 @@ void head_pass(const AttentionBackward& call, const ProbabilityDropout& dropout,
       const QueryTile tile = query_tile(shape, batch, head, i);
       const QueryRows queries = load_queries<F32>(call, tile, s);
       std::fill_n(s.d_q, tile.count * size, 0.0f);
-      for (int64_t first = 0; first < tile.keys; first += kAttentionTile) {
+      for (int64_t first = tile.first_key; first < tile.keys; first += kAttentionTile) {
         const int64_t count = std::min(kAttentionTile, tile.keys - first);
         const KeyRows keys = load_keys<F32>(call, batch, kv_head, first, count, s);
         slopes(shape, dropout, tile, keys, s);

@@ -88,8 +88,8 @@ void forward_tile(const AttentionForward& call, const ProbabilityDropout& dropou
   turn_rows(q, tile.count, tile.width, size, shape.scale, s.q_turned);
   std::fill_n(s.row_max, tile.width, kMinusInfinity);
   std::fill_n(s.row_sum, tile.width, 0.0f);
-  if (tile.keys == 0) std::fill_n(s.d_q, tile.count * size, 0.0f);
-  for (int64_t first = 0; first < tile.keys; first += kAttentionTile) {
+  if (tile.first_key >= tile.keys) std::fill_n(s.d_q, tile.count * size, 0.0f);
+  for (int64_t first = tile.first_key; first < tile.keys; first += kAttentionTile) {
     const int64_t keys = std::min(kAttentionTile, tile.keys - first);
     const int64_t row = tile.batch * shape.key_length + first;
     const HeadRows k = head_rows<Storage>(call.k, row, keys, kv_head, size, s.k);
@@ -103,9 +103,9 @@ void forward_tile(const AttentionForward& call, const ProbabilityDropout& dropou
       dropout.draw(tile, key_position, keys, s.factors);
       multiply(s.factors, tile.width, keys, s.scores);
     }
-    if (first > 0) scale_rows(s.decay, tile.count, size, s.d_q);
+    if (first > tile.first_key) scale_rows(s.decay, tile.count, size, s.d_q);
     sgemm(Turn::yes, Turn::no, tile.count, size, keys, s.scores, kAttentionTile, v.data, v.stride,
-          first > 0 ? 1.0f : 0.0f, s.d_q, size);
+          first > tile.first_key ? 1.0f : 0.0f, s.d_q, size);
   }
   finish<Storage>(call, tile, s);
 }

@@ -30,8 +30,28 @@ QueryTile query_tile(const AttentionShape& shape, int64_t batch, int64_t head, i
   tile.position = shape.query_offset + tile.first;
   const int64_t last = tile.position + tile.count - 1;
   tile.keys = std::clamp<int64_t>(last - shape.key_offset + 1, 0, shape.key_length);
+  if (shape.starts.empty()) return tile;
+  tile.starts = shape.starts.ptr<int32_t>() + batch * shape.query_length + tile.first;
+  const int64_t seen = std::clamp<int64_t>(tile.starts[0] - shape.key_offset, 0, tile.keys);
+  tile.first_key = seen / kAttentionTile * kAttentionTile;
   return tile;
 }
+
+namespace {
+
+void check_starts(const AttentionShape& shape) {
+  require_view(shape.starts, {shape.batch * shape.query_length}, DType::i32, "attention: starts");
+  const std::span<const int32_t> starts = shape.starts.host<int32_t>();
+  for (size_t row = 0; row < starts.size(); ++row) {
+    const int64_t query = static_cast<int64_t>(row) % shape.query_length;
+    const int32_t before = query == 0 ? 0 : starts[row - 1];
+    require(starts[row] >= before && starts[row] <= shape.query_offset + query, ExitCode::internal,
+            "attention: row {}, position {}: sees keys from {} on, the row before from {}", row,
+            shape.query_offset + query, starts[row], before);
+  }
+}
+
+}  // namespace
 
 void check_attention(const AttentionShape& shape, DType type) {
   require(shape.head_size > 0 && shape.head_size <= kLargestHead, ExitCode::internal,
@@ -44,6 +64,7 @@ void check_attention(const AttentionShape& shape, DType type) {
           shape.batch, shape.query_length, shape.query_offset, shape.key_length, shape.key_offset);
   require(type == DType::f32 || type == DType::bf16, ExitCode::internal,
           "attention: element type {}; use f32 or bf16", name_of(type));
+  if (!shape.starts.empty()) check_starts(shape);
 }
 
 void check_heads(const Matrix& x, const AttentionShape& shape, int64_t length, int64_t heads,
@@ -112,6 +133,14 @@ void mask_scores(const QueryTile& tile, int64_t key_position, int64_t keys, floa
     const int64_t first_seeing = key_position + r - tile.position;
     if (first_seeing > 0)
       std::fill_n(scores + r * kAttentionTile, std::min(first_seeing, tile.width), kMinusInfinity);
+  }
+  if (tile.starts == nullptr || tile.starts[tile.count - 1] <= key_position) return;
+  // Queries from `behind` on begin after the key: starts never fall.
+  int64_t behind = 0;
+  for (int64_t r = 0; r < keys; ++r) {
+    while (behind < tile.count && tile.starts[behind] <= key_position + r) ++behind;
+    std::fill(scores + r * kAttentionTile + behind, scores + r * kAttentionTile + tile.width,
+              kMinusInfinity);
   }
 }
 

@@ -37,11 +37,16 @@ struct AttentionScratch {
 // One tile of queries: where they sit and what they may see.
 struct QueryTile {
   int64_t batch = 0, head = 0;
-  int64_t first = 0;     // index in the sequence's query range
-  int64_t count = 0;     // queries
-  int64_t width = 0;     // count, rounded up to whole vectors: columns of the score tile
-  int64_t position = 0;  // of the first query
-  int64_t keys = 0;      // keys [0, keys) are seen by at least one of them
+  int64_t first = 0;                // index in the sequence's query range
+  int64_t count = 0;                // queries
+  int64_t width = 0;                // count, rounded up to whole vectors: columns of the score tile
+  int64_t position = 0;             // of the first query
+  int64_t keys = 0;                 // no key from here on is seen by any of them
+  int64_t first_key = 0;            // nor one before this, the start of a tile of keys
+  const int32_t* starts = nullptr;  // first key position that each of them sees; null: all from 0
+
+  // Whether keys [begin, end) hold one that a query may see.
+  bool sees(int64_t begin, int64_t end) const { return begin < keys && end > first_key; }
 };
 QueryTile query_tile(const AttentionShape& shape, int64_t batch, int64_t head, int64_t index);
 inline int64_t query_tiles(const AttentionShape& shape) {

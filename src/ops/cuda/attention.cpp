@@ -15,6 +15,10 @@ void check_shape(const AttentionShape& s) {
           "attention: dropout probability {} is not in [0, 1)", s.dropout.probability);
   require(s.dropout.probability == 0 || s.dropout.state != nullptr, ExitCode::internal,
           "attention: dropout needs a step state");
+  require(s.starts.empty() ||
+              (s.starts.dtype == DType::i32 && s.starts.elements() == s.batch * s.query_length),
+          ExitCode::internal, "attention: starts are {} {}, expected {} of i32",
+          name_of(s.starts.dtype), s.starts.shape.text(), s.batch * s.query_length);
 }
 
 void check_matrix(const Matrix& m, int64_t rows, int64_t cols, DType type, const char* name) {

@@ -41,6 +41,12 @@ struct TileShape {
   float scale;
   uint32_t first_head;
   DropoutArguments dropout;
+  const int32_t* starts;  // by row of queries; null: every query sees from the first key on
+  // First key that query `query` (below query_length) sees, in keys of this call.
+  __device__ int64_t first_seen(int64_t sequence, int64_t query) const {
+    if (starts == nullptr) return 0;
+    return max(int64_t{0}, starts[sequence * query_length + query] - key_offset);
+  }
   // First key position that query position `query` does not see, in keys of this call.
   __device__ int64_t visible(int64_t query) const {
     return min(key_length, max(int64_t{0}, query_offset + query - key_offset + 1));
@@ -211,7 +217,8 @@ inline TileShape tile_shape(const AttentionShape& s, std::initializer_list<Matri
           wide(read) && s.head_size % unit == 0,
           s.scale,
           static_cast<uint32_t>(s.first_head),
-          dropout_arguments(s.dropout)};
+          dropout_arguments(s.dropout),
+          s.starts.empty() ? nullptr : elements<const int32_t>(s.starts)};
 }
 
 // Head `head` of sequence `sequence` of a matrix [B * length, heads * size].

@@ -78,6 +78,7 @@ __global__ void __launch_bounds__(kTileThreads)
     const auto d_o = head_rows(a.d_output, sequence, s.query_length, head, s.head_size);
     const ProbabilityMask mask = probability_mask(s, sequence, head);
     for (int64_t query = start; query < s.query_length; query += kTile) {
+      if (s.first_seen(sequence, query) >= first + kTile) break;  // as all later ones
       __syncthreads();
       load_tile<kD, kTile>(q, query, s.query_length, s.head_size, s.is_wide, queries);
       load_tile<kD, kTile>(d_o, query, s.query_length, s.head_size, s.is_wide, d_outputs);
@@ -90,12 +91,14 @@ __global__ void __launch_bounds__(kTileThreads)
         const int64_t own = query + tx * S::kM + j;
         const QueryState state = query_state(a, s, sequence, head, own);
         const int64_t visible = own < s.query_length ? s.visible(own) : 0;
+        const int64_t from = own < s.query_length ? s.first_seen(sequence, own) : 0;
         float factor[S::kM];
         if (mask.on)
           mask_factors(mask, s.query_offset + own, s.key_offset + first + ty * S::kM, factor);
 #pragma unroll
         for (int i = 0; i < S::kM; ++i) {
-          const bool seen = first + ty * S::kM + i < visible;
+          const int64_t at = first + ty * S::kM + i;
+          const bool seen = at >= from && at < visible;
           const float f = mask.on ? factor[i] : 1.0f;
           const float probability =
               seen ? exp2f(p[i][j] * (s.scale * kLog2e) - state.log_sum_exp) : 0.0f;
@@ -149,7 +152,8 @@ __global__ void __launch_bounds__(kTileThreads)
     state[i] = query_state(a, s, sequence, head, first + ty * S::kM + i);
   float d_query[S::kM][S::kC] = {};
   const int64_t last_key = s.visible(min(first + kTile, s.query_length) - 1);
-  for (int64_t key = 0; key < last_key; key += kTile) {
+  const int64_t first_key = s.first_seen(sequence, first) / kTile * kTile;
+  for (int64_t key = first_key; key < last_key; key += kTile) {
     __syncthreads();
     load_tile<kD, kTile>(k, key, s.key_length, s.head_size, s.is_wide, keys);
     load_tile<kD, kTile>(v, key, s.key_length, s.head_size, s.is_wide, values);
@@ -161,12 +165,14 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int i = 0; i < S::kM; ++i) {
       const int64_t own = first + ty * S::kM + i;
       const int64_t visible = s.visible(own);
+      const int64_t from = own < s.query_length ? s.first_seen(sequence, own) : 0;
       float factor[S::kM];
       if (mask.on)
         mask_factors(mask, s.query_offset + own, s.key_offset + key + tx * S::kM, factor);
 #pragma unroll
       for (int j = 0; j < S::kM; ++j) {
-        const bool seen = key + tx * S::kM + j < visible;
+        const int64_t at = key + tx * S::kM + j;
+        const bool seen = at >= from && at < visible;
         const float f = mask.on ? factor[j] : 1.0f;
         const float probability =
             seen ? exp2f(p[i][j] * (s.scale * kLog2e) - state[i].log_sum_exp) : 0.0f;

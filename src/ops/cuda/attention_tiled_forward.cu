@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kTileThreads)
                        s.query_length, s.head_size, s.is_wide, queries);
   RunningRows<S::kM, S::kC> rows;
   const int64_t last_key = s.visible(min(first + kTile, s.query_length) - 1);
-  for (int64_t key = 0; key < last_key; key += kTile) {
+  const int64_t first_key = s.first_seen(sequence, first) / kTile * kTile;
+  for (int64_t key = first_key; key < last_key; key += kTile) {
     __syncthreads();
     load_tile<kD, kTile>(k, key, s.key_length, s.head_size, s.is_wide, keys);
     __syncthreads();
@@ -94,10 +95,14 @@ __global__ void __launch_bounds__(kTileThreads)
     multiply_rows<kD, kTile>(queries, keys, score);
 #pragma unroll
     for (int i = 0; i < S::kM; ++i) {
-      const int64_t visible = s.visible(first + ty * S::kM + i);
+      const int64_t query = first + ty * S::kM + i;
+      const int64_t visible = s.visible(query);
+      const int64_t seen = query < s.query_length ? s.first_seen(sequence, query) : 0;
 #pragma unroll
-      for (int j = 0; j < S::kM; ++j)
-        score[i][j] = key + tx * S::kM + j < visible ? score[i][j] * (s.scale * kLog2e) : -INFINITY;
+      for (int j = 0; j < S::kM; ++j) {
+        const int64_t at = key + tx * S::kM + j;
+        score[i][j] = at >= seen && at < visible ? score[i][j] * (s.scale * kLog2e) : -INFINITY;
+      }
     }
     rows.take(score);
     if (mask.on) {
