@@ -85,8 +85,9 @@ class Evaluation {
     require(arguments_.positions().size() == 1, ExitCode::usage,
             "one checkpoint is needed\nusage: {}", kUsage);
     const bool task = arguments_.has("task");
-    require(!task || arguments_.one("task") == "hellaswag", ExitCode::usage,
-            "--task {} is not known: hellaswag is\nusage: {}", arguments_.one("task"), kUsage);
+    const std::string name = task ? arguments_.one("task") : "hellaswag";
+    require(name == "hellaswag", ExitCode::usage, "--task {} is not known: hellaswag is\nusage: {}",
+            name, kUsage);
     require(task == arguments_.has("file"), ExitCode::usage,
             "--task and --file go together\nusage: {}", kUsage);
     require(!task ||

@@ -125,7 +125,7 @@ class Printer {
  public:
   Printer(const Request& request, const std::vector<std::string>& texts,
           const std::vector<Prompt>& prompts, const Tokenizer& tokenizer)
-      : request_(request), texts_(texts), prompts_(prompts), tokenizer_(tokenizer) {
+      : request_(request), texts_(texts), prompts_(prompts) {
     for (const Prompt& prompt : prompts)
       streams_.emplace_back(tokenizer, prompt.tokens, request.invalid);
     parts_.resize(prompts.size());
@@ -172,7 +172,6 @@ class Printer {
   const Request& request_;
   const std::vector<std::string>& texts_;
   const std::vector<Prompt>& prompts_;
-  const Tokenizer& tokenizer_;
   std::vector<TextStream> streams_;
   std::vector<std::string> parts_;  // what cannot be shown yet
   size_t shown_ = 0;

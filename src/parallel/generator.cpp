@@ -60,14 +60,12 @@ Generator::Generator(const ModelShape& model, const ProcessGrid& grid, Device& d
 }
 
 void Generator::upload(std::span<const int32_t> tokens, std::span<const int32_t> positions,
-                       int64_t first_row) {
+                       std::span<const int32_t> rows) {
   Stream& stream = device_.compute();
   const auto n = static_cast<int64_t>(tokens.size());
-  std::vector<int32_t> rows(positions.begin(), positions.end());
-  for (int32_t& row : rows) row += static_cast<int32_t>(first_row);
   copy_to_device(stream, std::as_bytes(tokens), memory_->tokens.range(0, n));
   copy_to_device(stream, std::as_bytes(positions), memory_->positions.range(0, n));
-  copy_to_device(stream, std::as_bytes(std::span(rows)), memory_->rows.range(0, n));
+  copy_to_device(stream, std::as_bytes(rows), memory_->rows.range(0, n));
   stream.synchronize();
 }
 
@@ -125,12 +123,14 @@ int32_t Generator::take_prompt(const Prompt& prompt, int64_t sequence) {
   const auto length = static_cast<int64_t>(prompt.tokens.size());
   std::vector<int32_t> positions(prompt.tokens.size());
   std::iota(positions.begin(), positions.end(), 0);
+  std::vector<int32_t> rows(prompt.tokens.size());
+  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(sequence * options_.capacity));
   TensorView logits;
   for (int64_t first = 0; first < length; first += most_rows(options_)) {
     const int64_t n = std::min(most_rows(options_), length - first);
     const auto at = static_cast<size_t>(first), count = static_cast<size_t>(n);
     upload(std::span(prompt.tokens).subspan(at, count), std::span(positions).subspan(at, count),
-           sequence * options_.capacity);
+           std::span(rows).subspan(at, count));
     logits = pass(n, sequence, first);
   }
   return draw(logits, {&prompt.number, 1}, {&length, 1}).front();
@@ -148,11 +148,8 @@ void Generator::step(std::span<Active> active, std::span<const Prompt> prompts) 
     numbers.push_back(prompts[a.prompt].number);
     next.push_back(a.position + 1);
   }
-  const auto n = static_cast<int64_t>(active.size());
-  upload(tokens, positions, 0);
-  copy_to_device(device_.compute(), std::as_bytes(std::span(rows)), memory_->rows.range(0, n));
-  device_.compute().synchronize();
-  const std::vector<int32_t> drawn = draw(pass(n, 0, -1), numbers, next);
+  upload(tokens, positions, rows);
+  const std::vector<int32_t> drawn = draw(pass(std::ssize(active), 0, -1), numbers, next);
   for (size_t i = 0; i < active.size(); ++i) {
     active[i].position += 1;
     active[i].token = drawn[i];

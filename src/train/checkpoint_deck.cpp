@@ -44,8 +44,16 @@ std::string deck_beside(const fs::path& checkpoint) {
   return json["deck"];
 }
 
-// A deck of what the checkpoint itself says.
-std::string deck_of_header(const CheckpointFile& file) {
+// The value of an override, "" where it is not given.
+std::string override_of(std::span<const std::string> overrides, const std::string& key) {
+  for (const std::string& word : overrides)
+    if (word.starts_with("--" + key + "=")) return word.substr(key.size() + 3);
+  return "";
+}
+
+// A deck of what the checkpoint itself says; a batch is one micro-batch on each rank.
+std::string deck_of_header(const CheckpointFile& file, std::span<const std::string> overrides,
+                           int ranks) {
   const CheckpointHeader& header = file.header();
   const bool bf16 = std::ranges::any_of(file.tensors(), [](const StoredTensor& tensor) {
     return tensor.name.starts_with("weights/") && tensor.dtype == DType::bf16;
@@ -54,19 +62,23 @@ std::string deck_of_header(const CheckpointFile& file) {
   for (const SettingDifference& d : differences(header.model_section, "[model]\npositions = none"))
     if (d.name == "model.positions" && std::atoll(d.before.c_str()) > 0)
       sequence = std::atoll(d.before.c_str());
+  const int64_t micro = std::max(1, std::atoi(override_of(overrides, "batch.micro").c_str()));
   return fmt::format(
-      "[run]\nsteps = 0\nseed = {}\n[precision]\ncompute = {}\n[batch]\nsequence = {}\nglobal = 1\n"
+      "[run]\nsteps = 0\nseed = {}\n[precision]\ncompute = {}\n[batch]\nsequence = {}\nglobal = "
+      "{}\n"
       "{}{}",
-      header.seed, bf16 ? "bf16" : "f32", sequence, header.model_section, header.data_section);
+      header.seed, bf16 ? "bf16" : "f32", sequence, micro * ranks, header.model_section,
+      header.data_section);
 }
 
-std::string deck_text(const fs::path& checkpoint) {
+std::string deck_text(const fs::path& checkpoint, std::span<const std::string> overrides,
+                      int ranks) {
   const CheckpointFile file(checkpoint);
   std::string text = deck_beside(checkpoint);
   const fs::path folder = fs::absolute(checkpoint).parent_path();
   if (text.empty() && folder.filename() == "checkpoints")
     text = text_of(folder.parent_path() / "deck.ini");
-  return text.empty() ? deck_of_header(file) : text;
+  return text.empty() ? deck_of_header(file, overrides, ranks) : text;
 }
 
 bool overrides_key(std::span<const std::string> overrides, const std::string& start) {
@@ -96,7 +108,7 @@ CheckpointDeck open_checkpoint_deck(const Communicator& world, const std::string
   if (world.rank() == 0) {
     try {
       file = find_checkpoint(path).string();
-      text = deck_text(file);
+      text = deck_text(file, overrides, world.size());
     } catch (const Error& e) {
       fault = e.what();
       code = e.code();

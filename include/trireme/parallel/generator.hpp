@@ -77,7 +77,7 @@ class Generator {
     int32_t token = 0;     // that token
   };
   void upload(std::span<const int32_t> tokens, std::span<const int32_t> positions,
-              int64_t first_row);
+              std::span<const int32_t> rows);
   TensorView pass(int64_t n, int64_t sequence, int64_t first);
   std::vector<int32_t> draw(TensorView logits, std::span<const uint64_t> numbers,
                             std::span<const int64_t> positions);
