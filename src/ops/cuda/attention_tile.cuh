@@ -42,9 +42,9 @@ struct TileShape {
   uint32_t first_head;
   DropoutArguments dropout;
   const int32_t* starts;  // by row of queries; null: every query sees from the first key on
-  // First key that query `query` (below query_length) sees, in keys of this call.
+  // First key that query `query` sees, in keys of this call.
   __device__ int64_t first_seen(int64_t sequence, int64_t query) const {
-    if (starts == nullptr) return 0;
+    if (starts == nullptr || query >= query_length) return 0;
     return max(int64_t{0}, starts[sequence * query_length + query] - key_offset);
   }
   // First key position that query position `query` does not see, in keys of this call.

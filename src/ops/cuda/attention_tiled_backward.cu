@@ -91,7 +91,7 @@ __global__ void __launch_bounds__(kTileThreads)
         const int64_t own = query + tx * S::kM + j;
         const QueryState state = query_state(a, s, sequence, head, own);
         const int64_t visible = own < s.query_length ? s.visible(own) : 0;
-        const int64_t from = own < s.query_length ? s.first_seen(sequence, own) : 0;
+        const int64_t from = s.first_seen(sequence, own);
         float factor[S::kM];
         if (mask.on)
           mask_factors(mask, s.query_offset + own, s.key_offset + first + ty * S::kM, factor);
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int i = 0; i < S::kM; ++i) {
       const int64_t own = first + ty * S::kM + i;
       const int64_t visible = s.visible(own);
-      const int64_t from = own < s.query_length ? s.first_seen(sequence, own) : 0;
+      const int64_t from = s.first_seen(sequence, own);
       float factor[S::kM];
       if (mask.on)
         mask_factors(mask, s.query_offset + own, s.key_offset + key + tx * S::kM, factor);

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kTileThreads)
     for (int i = 0; i < S::kM; ++i) {
       const int64_t query = first + ty * S::kM + i;
       const int64_t visible = s.visible(query);
-      const int64_t seen = query < s.query_length ? s.first_seen(sequence, query) : 0;
+      const int64_t seen = s.first_seen(sequence, query);
 #pragma unroll
       for (int j = 0; j < S::kM; ++j) {
         const int64_t at = key + tx * S::kM + j;
