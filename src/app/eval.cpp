@@ -12,38 +12,26 @@
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/data/choice_file.hpp"
-#include "trireme/data/indexed_dataset.hpp"
 #include "trireme/data/targets.hpp"
 #include "trireme/train/evaluation.hpp"
+#include "trireme/train/shared_data.hpp"
 #include "trireme/train/version.hpp"
 
 namespace trireme::app {
 namespace {
 
 constexpr const char* kUsage =
-    "trireme eval CHECKPOINT [--dataset PREFIX] [--part train|validation|test] [--batches N]\n"
+    "trireme eval CHECKPOINT [--dataset PREFIX] [--part NAME] [--batches N]\n"
     "  CHECKPOINT         a .h5 file, or the directory of a run (its newest checkpoint)\n"
     "  (nothing else)     the loss that the run's own validation would have: its windows, its "
     "batches\n"
-    "  --dataset          a .bin/.idx pair, evaluated whole, once\n"
-    "  --part             of the run's data (default: validation)\n"
+    "  --dataset          a dataset or a blend as data.path takes it, evaluated whole, once\n"
+    "  --part             train, validation (default), test, or one of the run's validation_sets\n"
     "  --batches          global batches (default: the run's run.evaluate_batches); 0: all\n"
     "  --tokenizer        of the data; the bytes tokenizer also gives bits per byte\n"
     "trireme eval CHECKPOINT --task hellaswag --file FILE.bin [--examples N]\n"
     "  --file             llm.c's evaluation file; --examples: only the first N\n"
     "  --section.key=V    over the checkpoint's deck, as --grid.tp=2 --batch.micro=16";
-
-enum class Part : uint8_t { train, validation, test, whole };
-
-Part part_of(const Arguments& arguments) {
-  if (arguments.has("dataset") && !arguments.has("part")) return Part::whole;
-  const std::string name = arguments.optional("part").value_or("validation");
-  if (name == "train") return Part::train;
-  if (name == "validation") return Part::validation;
-  require(name == "test", ExitCode::usage, "--part is train, validation or test\nusage: {}",
-          kUsage);
-  return Part::test;
-}
 
 class Evaluation {
  public:
@@ -65,12 +53,12 @@ class Evaluation {
                    settings_.precision.compute == PrecisionSettings::Compute::tf32});
     const ProcessGrid grid(world_, checkpoint_.grid, settings_.model.kv_heads, device);
     Evaluator evaluator(settings_, grid, device);
+    result_["checkpoint"] = checkpoint_.file.string();
+    result_["step"] = checkpoint_.header.step;
     if (!arguments_.has("task")) open_source(evaluator);
     evaluator.load(checkpoint_.file, log_);
     log_.info("{}: step {}; {}; {}", checkpoint_.file.string(), checkpoint_.header.step,
               checkpoint_.grid.text(), device.description());
-    result_["checkpoint"] = checkpoint_.file.string();
-    result_["step"] = checkpoint_.header.step;
     if (arguments_.has("task"))
       choose(evaluator);
     else
@@ -93,7 +81,6 @@ class Evaluation {
     require(!task ||
                 !(arguments_.has("dataset") || arguments_.has("part") || arguments_.has("batches")),
             ExitCode::usage, "--task takes no dataset\nusage: {}", kUsage);
-    part_of(arguments_);
     return arguments_.positions()[0];
   }
 
@@ -123,44 +110,45 @@ class Evaluation {
   }
 
   void open_source(const Evaluator& evaluator) {
-    const Part part = part_of(arguments_);
-    DataOptions options;
-    DataSettings& d = settings_.data;
-    if (arguments_.has("dataset")) {
-      d.kind = DataKind::indexed;
-      d.path = dataset_prefix(arguments_.one("dataset"));
+    DataOptions options = data_options(settings_);
+    const bool whole = arguments_.has("dataset");
+    if (whole) {
+      options.kind = DataKind::indexed;
+      options.path = options.train_path = options.validation_sets = "";
+      options.validation_path = arguments_.one("dataset");
     }
-    options.kind = d.kind;
-    options.path = d.path;
-    options.split = part == Part::whole ? "0,1,0" : d.split;
-    options.order = d.order;
-    options.sequence = settings_.batch.sequence;
-    options.seed = static_cast<uint64_t>(settings_.run.seed);
-    options.vocab = settings_.model.vocab;
+    const std::string part = arguments_.optional("part").value_or("validation");
     const int64_t batches =
-        arguments_.number("batches", 0, part == Part::whole ? 0 : settings_.run.evaluate_batches);
+        arguments_.number("batches", 0, whole ? 0 : settings_.run.evaluate_batches);
     const int64_t wanted = batches == 0 ? kOneEpoch : batches * settings_.batch.global;
-    (part == Part::train  ? options.train_samples
-     : part == Part::test ? options.test_samples
-                          : options.validation_samples) = wanted;
-    int64_t samples = 0;
-    together(world_, [&] {
-      if (!evaluator.reads()) return;
-      DataSources sources = open_data(options);
-      source_ = std::move(part == Part::train  ? sources.train
-                          : part == Part::test ? sources.test
-                                               : sources.validation);
-      samples = batches == 0 ? source_->samples() : wanted;
-    });
-    samples_ = world_.max(samples);
+    (part == "train"  ? options.train_samples
+     : part == "test" ? options.test_samples
+                      : options.validation_samples) = wanted;
+    sources_ = open_shared_data(options, world_, evaluator.reads(), log_);
+    source_ = part == "train"        ? sources_.train.get()
+              : part == "test"       ? sources_.test.get()
+              : part == "validation" ? sources_.validation.get()
+                                     : nullptr;
+    for (const DataSources::Named& set : sources_.validation_sets)
+      if (set.name == part) source_ = set.source.get();
+    samples_ = source_ == nullptr ? 0 : batches == 0 ? source_->samples() : wanted;
+    world_.require_all(source_ != nullptr || !evaluator.reads(), ExitCode::usage,
+                       fmt::format("there is no part \"{}\": it is train, validation, test or the "
+                                   "name of one of data.validation_sets",
+                                   part));
+    samples_ = world_.max(samples_);
+    if (arguments_.has("part")) result_["part"] = part;
+    result_["dataset"] = whole                                   ? options.validation_path
+                         : settings_.data.kind == DataKind::mock ? "mock"
+                         : settings_.data.path.empty()           ? settings_.data.validation_path
+                                                                 : settings_.data.path;
   }
 
   void measure(Evaluator& evaluator) {
     const auto start = std::chrono::steady_clock::now();
-    const LossSum sum = evaluator.run(source_.get(), samples_);
+    const LossSum sum = evaluator.run(source_, samples_);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    result_["dataset"] = settings_.data.kind == DataKind::mock ? "mock" : settings_.data.path;
     result_["samples"] = samples_;
     result_["tokens"] = std::llround(sum.tokens);
     result_["loss"] = sum.mean();
@@ -189,6 +177,10 @@ class Evaluation {
     for (int64_t i = 0; i < samples_; ++i) {
       source_->sample(i, tokens);
       make_targets(tokens, options, inputs, targets, mask);
+      if (source_->flagged()) {
+        source_->flags(i, tokens);
+        leave_out(tokens, mask);
+      }
       for (size_t k = 0; k < length; ++k)
         if (mask[k] > 0 && targets[k] < ByteTokenizer::kEndOfDocument) ++bytes;
     }
@@ -227,7 +219,8 @@ class Evaluation {
   CheckpointDeck checkpoint_;
   Settings& settings_;
   Log log_;
-  std::unique_ptr<TokenSource> source_;
+  DataSources sources_;
+  const TokenSource* source_ = nullptr;  // on ranks that read
   int64_t samples_ = 0;
   nlohmann::ordered_json result_;
 };

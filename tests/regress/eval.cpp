@@ -70,12 +70,12 @@ TEST_F(Eval, AnyDatasetWhole) {
   EXPECT_EQ(one["dataset"], (folder_ / "other").string());
   EXPECT_NEAR(one["bits_per_byte"].get<double>(), one["loss"].get<double>() / std::log(2.0), 1e-9);
   const nlohmann::json two =
-      eval(2, run + " --grid.tp=2 --dataset " + (folder_ / "other.bin").string());
+      eval(2, run + " --grid.tp=2 --dataset " + (folder_ / "other").string());
   EXPECT_EQ(two["tokens"], counted);
   EXPECT_NEAR(two["loss"].get<double>(), one["loss"].get<double>(), 2e-6);
   EXPECT_NE(eval(1, run + " --part train --batches 2")["loss"], one["loss"]);
   expect_refused(run + " --dataset " + (folder_ / "none").string(), 66, "none");
-  expect_refused(run + " --part later", 64, "train, validation or test");
+  expect_refused(run + " --part later", 64, "there is no part");
   expect_refused(run + " --part test", 78, "test");
   expect_refused(run + " --task quiz --file x", 64, "quiz is not known");
   expect_refused(run + " --task hellaswag", 64, "go together");
