@@ -49,7 +49,8 @@ void check(const Call& call) {
 void attention_forward(Stream& stream, const AttentionForward& call) {
   check(call);
   if (call.q.empty()) return;
-  if (!fused_attention_forward(stream, call)) tiled_attention_forward(stream, call);
+  const bool bounded = !call.shape.starts.empty();  // by documents: the tiled kernel alone can
+  if (bounded || !fused_attention_forward(stream, call)) tiled_attention_forward(stream, call);
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& call) {
@@ -60,7 +61,8 @@ void attention_backward(Stream& stream, const AttentionBackward& call) {
   check_matrix(call.d_k, call.k.rows, call.k.cols, type, "d_k");
   check_matrix(call.d_v, call.v.rows, call.v.cols, type, "d_v");
   if (call.q.empty() && call.k.empty()) return;
-  if (!fused_attention_backward(stream, call)) tiled_attention_backward(stream, call);
+  const bool bounded = !call.shape.starts.empty();
+  if (bounded || !fused_attention_backward(stream, call)) tiled_attention_backward(stream, call);
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

@@ -101,7 +101,6 @@ bool suits(const Matrix& m) {
 // `views` in the order of Key::strides.
 bool suits(const AttentionShape& s, std::initializer_list<Matrix> views) {
   if (s.dropout.probability != 0 || s.head_size % 8 != 0 || s.head_size > 128) return false;
-  if (!s.starts.empty()) return false;
   if (s.query_length == 0 || s.key_length == 0 || visibility_of(s) == Visibility::other)
     return false;
   for (const Matrix& m : views)
