@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Compares the ids of `trireme tokenize` with those of Hugging Face's tokenizers (and tiktoken), and their speed.
 
-Needs the Python packages tokenizers and tiktoken (pip install tokenizers tiktoken); the build and the tests do not.
+Needs the Python packages tokenizers, tiktoken and sentencepiece (pip install tokenizers tiktoken sentencepiece); the
+build and the tests do not.
 Texts are random strings over all of Unicode, mixed with what pre-tokenizers treat specially, and lines of the
 files given with --text. Every text travels as a line of JSONL through the program into a dataset.
 
 usage: compare_tokenizers.py PROGRAM TOKENIZER... [--strings N] [--seed S] [--text FILE...] [--marks] [--speed]
-A TOKENIZER is a directory or file that PROGRAM takes: tokenizer.json, vocab.json with merges.txt, or a .tiktoken
-file of cl100k. Exit code 1 where any ids differ.
+                            [--train FOLDER]
+A TOKENIZER is a directory or file that PROGRAM takes: tokenizer.json, vocab.json with merges.txt, a .tiktoken file of
+cl100k or Llama 3, or a tokenizer.model of SentencePiece. --train makes more of them in FOLDER, from the first 5 MB of the
+texts: tokenizer.json files with the pre-tokenizers of Llama 3, Qwen 2 and Mistral Nemo, and two SentencePiece models.
+Exit code 1 where any ids differ.
 """
 import argparse
 import array
@@ -47,16 +51,61 @@ def random_texts(count, seed):
         yield "".join(parts)
 
 
+PATTERNS = {
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+             r"|\s+(?!\S)|\s+",
+    "nemo": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"}
+
+
+def train(folder, texts):
+    """tokenizer.json of three families, and SentencePiece models of both kinds; their paths."""
+    import sentencepiece
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+    folder, sample, made = pathlib.Path(folder), texts[:1700], []
+    for name, pattern in PATTERNS.items():
+        tokenizer = Tokenizer(models.BPE(ignore_merges=name == "llama3"))
+        if name == "qwen2":
+            tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+        tokenizer.decoder = decoders.ByteLevel()
+        tokenizer.train_from_iterator(sample, trainers.BpeTrainer(
+            vocab_size=30000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+            special_tokens=[AddedToken("<|endoftext|>", normalized=False)]))
+        made.append(folder / name / "tokenizer.json")
+        made[-1].parent.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(str(made[-1]))
+    lines = [line for text in sample for line in text.splitlines() if 0 < len(line) < 2000]
+    for kind, fallback in (("bpe", True), ("unigram", False)):
+        made.append(folder / ("sentencepiece_" + kind) / "tokenizer.model")
+        made[-1].parent.mkdir(parents=True, exist_ok=True)
+        with open(made[-1], "wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines), model_writer=file, vocab_size=8000, model_type=kind,
+                byte_fallback=fallback, character_coverage=0.9995, minloglevel=2)
+    return made
+
+
 def reference(path, marks):
     """A function from a list of texts to a list of lists of ids."""
     path = pathlib.Path(path)
+    if path.suffix == ".model":
+        import sentencepiece
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        return lambda texts: processor.encode(list(texts), num_threads=1)
     if path.suffix == ".tiktoken":
         import tiktoken
         from tiktoken.load import load_tiktoken_bpe
         pattern = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
                    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s")
-        encoding = tiktoken.Encoding("cl100k", pat_str=pattern, mergeable_ranks=load_tiktoken_bpe(str(path)),
-                                     special_tokens={"<|endoftext|>": 100257})
+        ranks = load_tiktoken_bpe(str(path))
+        last = {"<|endoftext|>": 100257} if len(ranks) == 100256 else {"<|end_of_text|>": 128001}
+        encoding = tiktoken.Encoding("ranks", pat_str=pattern, mergeable_ranks=ranks, special_tokens=last)
         allowed = "all" if marks else set()
         return lambda texts: encoding.encode_batch(texts, num_threads=1, allowed_special=allowed, disallowed_special=())
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -136,7 +185,8 @@ def measure(options, tokenizer, texts):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("tokenizers", nargs="+")
+    parser.add_argument("tokenizers", nargs="*")
+    parser.add_argument("--train")
     parser.add_argument("--strings", type=int, default=100000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--text", nargs="*", default=[])
@@ -148,6 +198,8 @@ def main():
         text = pathlib.Path(path).read_text(encoding="utf-8")
         lines += [text[i:i + 3000] for i in range(0, len(text), 3000)]
     differences = 0
+    if options.train:
+        options.tokenizers += map(str, train(options.train, lines))
     for tokenizer in options.tokenizers:
         texts = list(random_texts(options.strings, options.seed))
         differences += compare(options, tokenizer, texts, "random strings") if texts else 0

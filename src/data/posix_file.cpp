@@ -2,6 +2,7 @@
 #include "data/posix_file.hpp"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,11 +31,23 @@ void write_all(int descriptor, const std::string& path, int64_t offset,
   }
 }
 
+// Raises this process's limit of open files, which is often 1024, to what it may be: a blend of
+// many datasets holds one file of each open.
+bool allow_more_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK: a pipe without a writer must not hang here; it is refused below.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  constexpr int kHow = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  descriptor_ = ::open(path_.c_str(), kHow);
+  if (descriptor_ < 0 && errno == EMFILE && allow_more_files())
+    descriptor_ = ::open(path_.c_str(), kHow);
   require(descriptor_ >= 0, ExitCode::no_input, "{}: cannot open it: {}", path_,
           std::strerror(errno));
   struct stat status {};
