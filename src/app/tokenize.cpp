@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
 
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
@@ -144,6 +145,24 @@ void print_summary(const std::string& output, const TokenizeReport& all, double 
              static_cast<double>(all.bytes) / 1e6 / std::max(seconds, 1e-9));
 }
 
+void join(TokenizeWork& work, const Communicator& world) {
+  std::string files;  // one a line
+  together(world, [&] {
+    if (world.rank() > 0) return;
+    for (const std::string& file : work.begin_join()) files += file + "\n";
+  });
+  files = world.broadcast(files, 0);
+  together(world, [&] {
+    std::vector<std::string> paths;
+    std::istringstream lines(files);
+    for (std::string path; std::getline(lines, path);) paths.push_back(path);
+    work.bring_part(paths);
+  });
+  together(world, [&] {
+    if (world.rank() == 0) work.finish_join();
+  });
+}
+
 void tokenize_together(const Arguments& arguments, const Communicator& world) {
   std::unique_ptr<Request> request;
   std::unique_ptr<TokenizeWork> work;
@@ -164,9 +183,7 @@ void tokenize_together(const Arguments& arguments, const Communicator& world) {
                     fmt::format("no document in {} file(s) of {} bytes: nothing was written",
                                 all.files, all.bytes));
   together(world, [&] { work->commit(); });
-  together(world, [&] {
-    if (world.rank() == 0) work->join();
-  });
+  join(*work, world);
   if (world.rank() == 0) print_summary(request->options.output, all, progress.seconds());
 }
 

@@ -144,6 +144,23 @@ void IndexedDatasetWriter::add_dataset(const IndexedDataset& dataset) {
       done += n;
     }
   }
+  add_lengths(dataset);
+}
+
+void IndexedDatasetWriter::add_index_of(const IndexedDataset& dataset) {
+  require(open_tokens_ == 0 && sequences() == document_starts_.back() &&
+              dataset.type() == options_.type,
+          ExitCode::internal, "a dataset added inside a document, or of another type");
+  bin_->skip(dataset.bin().size());
+  tokens_ += dataset.tokens();
+  add_lengths(dataset);
+}
+
+const std::string& IndexedDatasetWriter::temporary_tokens() const {
+  return bin_->temporary();
+}
+
+void IndexedDatasetWriter::add_lengths(const IndexedDataset& dataset) {
   const int64_t shift = sequences();
   const std::span<const int32_t> lengths = dataset.sequences().values();
   lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());

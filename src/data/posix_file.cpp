@@ -157,6 +157,31 @@ void OutputFile::publish() {
   published_ = true;
 }
 
+void copy_into(const InputFile& from, const std::string& path, int64_t offset) {
+  const int to = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  require(to >= 0, ExitCode::io, "{}: cannot open it: {}", path, std::strerror(errno));
+  int fault = 0;
+  std::vector<std::byte> chunk(kBufferBytes);
+  try {
+    for (int64_t done = 0; done < from.size();) {
+      done = std::min(from.next_data(done), from.size());
+      const int64_t last = std::min(from.next_hole(done), from.size());
+      while (done < last) {
+        const auto n = static_cast<size_t>(std::min<int64_t>(kBufferBytes, last - done));
+        from.read_at(done, std::span(chunk).first(n));
+        write_all(to, path, offset + done, std::span(chunk).first(n));
+        done += static_cast<int64_t>(n);
+      }
+    }
+    if (::fsync(to) != 0) fault = errno;
+  } catch (...) {
+    ::close(to);
+    throw;
+  }
+  if (::close(to) != 0 && fault == 0) fault = errno;
+  require(fault == 0, ExitCode::io, "{}: cannot flush it to disk: {}", path, std::strerror(fault));
+}
+
 void sync_directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);

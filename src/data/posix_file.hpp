@@ -45,7 +45,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  void skip(int64_t bytes);  // bytes of zero, left as a hole
+  void skip(int64_t bytes);  // bytes of zero, left as a hole, or written by another process
+  const std::string& temporary() const { return temporary_; }
   void flush_to_disk();
   void finish();   // instead of flush_to_disk, where a crash may lose the file
   void publish();  // rename; after flush_to_disk
@@ -62,6 +63,9 @@ class OutputFile {
   bool published_ = false;
 };
 
+// Copies all of the file `from` into an existing file, from byte `offset` on, holes as holes, and
+// flushes it to disk. Errors: no_input, io.
+void copy_into(const InputFile& from, const std::string& path, int64_t offset);
 // Makes renames in the directory of `path` durable.
 void sync_directory_of(const std::string& path);
 void remove_if_present(const std::string& path);

@@ -7,6 +7,7 @@
 #include "data/batch_tokens.hpp"
 #include "data/open_input.hpp"
 #include "data/ordered_workers.hpp"
+#include "data/posix_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/indexed_writer.hpp"
 
@@ -130,9 +131,10 @@ struct TokenizeWork::State {
   std::string prefix;
   TokenType type;
   std::unique_ptr<IndexedDatasetWriter> writer;
-  std::unique_ptr<IndexedDatasetWriter> mask;          // where documents have prompts
-  std::vector<std::unique_ptr<Tokenizer>> tokenizers;  // one a thread
-  std::vector<int32_t> start, finish;                  // ids around a document
+  std::unique_ptr<IndexedDatasetWriter> mask;                 // where documents have prompts
+  std::unique_ptr<IndexedDatasetWriter> joined, joined_mask;  // of the process that joins
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;         // one a thread
+  std::vector<int32_t> start, finish;                         // ids around a document
   TokenizeReport report;
   std::vector<char> chunk;
   size_t next = 0;  // in plan.parts
@@ -179,22 +181,50 @@ void TokenizeWork::commit() {
   state_->writer->commit();
 }
 
-void TokenizeWork::join() const {
-  const int count = state_->share.count;
-  if (count == 1) return;
+std::vector<std::string> TokenizeWork::begin_join() {
+  if (state_->share.count == 1) return {};
   const std::string& output = state_->options.output;
-  const auto join_parts = [&](const std::string& prefix, TokenType type, auto name) {
-    IndexedDatasetWriter whole({.prefix = prefix, .type = type});
-    for (int index = 0; index < count; ++index)
-      whole.add_dataset(IndexedDataset(name(part_prefix(output, index, count))));
-    whole.commit();
-  };
+  std::vector<std::string> files;
   if (state_->mask) {
-    join_parts(mask_of(output), TokenType::u8, mask_of);
+    state_->joined_mask = std::make_unique<IndexedDatasetWriter>(
+        IndexedDatasetWriter::Options{.prefix = mask_of(output), .type = TokenType::u8});
+    files.push_back(state_->joined_mask->temporary_tokens());
   } else {
     remove_dataset(mask_of(output));
   }
-  join_parts(output, state_->type, [](const std::string& name) { return name; });
+  state_->joined = std::make_unique<IndexedDatasetWriter>(
+      IndexedDatasetWriter::Options{.prefix = output, .type = state_->type});
+  files.push_back(state_->joined->temporary_tokens());
+  return files;
+}
+
+void TokenizeWork::bring_part(const std::vector<std::string>& files) const {
+  const Share share = state_->share;
+  if (share.count == 1) return;
+  const std::string& output = state_->options.output;
+  for (const std::string& file : files) {
+    const bool mask = state_->mask && file == files.front();
+    const auto tokens_of = [&](int index) {
+      const std::string part = part_prefix(output, index, share.count);
+      return InputFile((mask ? mask_of(part) : part) + ".bin");
+    };
+    int64_t offset = 0;
+    for (int index = 0; index < share.index; ++index) offset += tokens_of(index).size();
+    copy_into(tokens_of(share.index), file, offset);
+  }
+}
+
+void TokenizeWork::finish_join() {
+  const Share share = state_->share;
+  if (share.count == 1) return;
+  const auto finish = [&](IndexedDatasetWriter& whole, auto name) {
+    for (int index = 0; index < share.count; ++index)
+      whole.add_index_of(
+          IndexedDataset(name(part_prefix(state_->options.output, index, share.count))));
+    whole.commit();
+  };
+  if (state_->joined_mask) finish(*state_->joined_mask, mask_of);
+  finish(*state_->joined, [](const std::string& name) { return name; });
 }
 
 TokenizeReport tokenize_text_files(const TokenizeOptions& options) {

@@ -275,8 +275,6 @@ TEST_F(BlendFiles, MoreFilesThanAProcessMayOpenAtFirst) {
   ::setrlimit(RLIMIT_NOFILE, &old);
 }
 
-// ---- llm.c
-
 std::string shard(std::vector<int32_t> header, const std::vector<uint32_t>& ids, size_t width) {
   header.resize(256);
   std::string bytes(reinterpret_cast<const char*>(header.data()), 1024);
@@ -321,8 +319,6 @@ TEST_F(BlendFiles, DamagedShardsOfLlmc) {
   refuse("", {"byte 0"});
 }
 
-// ---- prompts
-
 TEST_F(BlendFiles, MasksOfPrompts) {
   const ByteTokenizer tokenizer;
   test::write_file(folder_ / "a.jsonl",
@@ -356,7 +352,9 @@ TEST_F(BlendFiles, MasksOfPrompts) {
       }
       work->commit();
     }
-    first.join();
+    const std::vector<std::string> files = first.begin_join();
+    for (TokenizeWork* work : {&second, &first}) work->bring_part(files);
+    first.finish_join();
   }
   for (const char* file : {".bin", ".idx", ".mask.bin", ".mask.idx"})
     EXPECT_EQ(test::read_file(folder_ / ("whole" + std::string(file))),

@@ -61,7 +61,9 @@ class TokenizeShares : public ::testing::Test {
       totals_["files"] += work->report().files;
       totals_["bytes"] += work->report().bytes;
     }
-    works.back()->join();
+    const std::vector<std::string> files = works.back()->begin_join();
+    for (const auto& work : works) work->bring_part(files);
+    works.back()->finish_join();
     works.clear();
     EXPECT_EQ(dir_.names().size(), options_.inputs.size() + 2);  // no parts are left
     return read_file(dir_ / "out.idx") + read_file(dir_ / "out.bin");

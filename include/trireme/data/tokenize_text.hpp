@@ -87,9 +87,12 @@ class TokenizeWork {
   // Writes the share: the dataset itself where it is the only one, else a part beside it that
   // `join` takes in and that goes with this object.
   void commit();
-  // One process, after all have committed: joins the parts to the dataset. Needs the shares' files
-  // in one file system.
-  void join() const;
+  // Joining the shares of several processes, once all have committed; their files must be in one
+  // file system. One process begins and gives the result to all; then each brings its own part, at
+  // the same time; then the one that began finishes. Nothing to do where the share is the only one.
+  std::vector<std::string> begin_join();
+  void bring_part(const std::vector<std::string>& files) const;
+  void finish_join();
 
  private:
   struct State;
