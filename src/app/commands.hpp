@@ -18,6 +18,7 @@ int generate(int argc, char** argv);
 int plan(std::span<const std::string> arguments);
 int tokenizer(std::span<const std::string> arguments);
 int verify(std::span<const std::string> arguments);
+int show(std::span<const std::string> arguments);
 // `usage` is printed where no topic is given.
 int help(std::span<const std::string> arguments, const std::string& usage);
 

@@ -23,6 +23,8 @@ constexpr const char* kUsage =
     "  eval CHECKPOINT [--dataset PREFIX]     loss of a checkpoint; --task hellaswag --file F.bin\n"
     "  generate CHECKPOINT --prompt TEXT      text from a checkpoint (also under a launcher)\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
+    "  show FILE                              what is in a checkpoint: step, deck, tensors, "
+    "statistics\n"
     "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
     "  bench step DECK [--steps N]            a whole training step\n"
     "  bench comm [DECK] [--grid.tp=N ...] [--dtype T] [--most BYTES]\n"
@@ -42,6 +44,7 @@ int dispatch(int argc, char** argv) {
   if (command == "tokenize") return app::tokenize(argc, argv);
   if (command == "tokenizer") return app::tokenizer(arguments);
   if (command == "verify") return app::verify(arguments);
+  if (command == "show") return app::show(arguments);
   if (command == "help" || command == "--help" || command == "-h")
     return app::help(arguments, kUsage);
   if (command == "--version") {

@@ -35,6 +35,26 @@ void print_model(const Settings& settings, const ModelShape& model) {
              step);
 }
 
+// Host memory beside it, for saves that go on beside training.
+void print_snapshot(const Settings& settings, const GridShape& grid) {
+  std::string have;
+  bool streams = false, any = false;
+  for (int stage = 0; stage < grid.pp; ++stage) {
+    const SnapshotPlan plan =
+        snapshot_plan(settings.checkpoint, rank_plan(settings, grid, {0, 0, 0, stage}));
+    have += fmt::format("{:>12}", mib(static_cast<double>(plan.bytes)));
+    streams = streams || plan.bytes < plan.needed;
+    any = any || plan.needed > 0;
+  }
+  if (!any) return;
+  fmt::print("  {:18}{}   page-locked host memory, for the copy that a save writes from\n",
+             "snapshot", have);
+  if (streams)
+    fmt::print(
+        "  checkpoint.memory is less than the state of a rank: a save writes the rest "
+        "while training pauses\n");
+}
+
 // Bytes by purpose, one column for each pipeline stage (tp and dp ranks of a stage are alike but
 // for the padding of vocabularies, so the largest is shown).
 void print_memory(const Settings& settings, const GridShape& grid) {
@@ -64,6 +84,7 @@ void print_memory(const Settings& settings, const GridShape& grid) {
   fmt::print("\n  {:18}", "sum in bytes");
   for (double total : totals) fmt::print(" {:>11.0f}", total);
   fmt::print("\n");
+  print_snapshot(settings, grid);
 }
 
 // Bytes that a rank sends in a step, by axis, with ring algorithms (performance formulas of

@@ -6,17 +6,26 @@
 #include "app/commands.hpp"
 #include "trireme/data/indexed_dataset.hpp"
 #include "trireme/io/checkpoint_file.hpp"
+#include "trireme/io/tensor_statistics.hpp"
 
 namespace trireme::app {
 namespace {
 
+// Everything that is wrong, not only the first of it.
 int verify_checkpoint(const std::string& path) {
-  const CheckpointHeader header = read_header(path);
-  const VerifyReport report = trireme::verify(path);
+  const CheckpointFile file(path);
+  const VerifyReport report = file.judge(file.scan_share(0, 1));
+  for (const VerifyReport::Tensor& tensor : report.tensors)
+    if (!tensor.sum_matches || tensor.nans + tensor.infinities > 0)
+      fmt::print("  {}: checksum {}, {} NaN, {} infinite\n", tensor.name,
+                 tensor.sum_matches ? "matches" : "does not match", tensor.nans, tensor.infinities);
   require(report.whole(), ExitCode::bad_data, "{} is damaged: {}", path, report.fault());
+  const std::string versions = read_beside(path).versions;
   fmt::print(
-      "{}: whole. Step {}, {} samples, {} tensors, all checksums match, no NaN, no infinity\n",
-      path, header.step, header.consumed_samples, report.tensors.size());
+      "{}: whole. Format version {}, step {}, {} samples, {} tensors, {} bytes, all checksums "
+      "match, no NaN, no infinity{}\n",
+      path, file.version(), file.header().step, file.header().consumed_samples,
+      report.tensors.size(), file.file_bytes(), versions.empty() ? "" : "; written by " + versions);
   return 0;
 }
 

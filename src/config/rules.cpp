@@ -152,6 +152,12 @@ void data_rules(const Settings& s, Rules& rules) {
                 "{} needs data.eod, the token that ends a document", name);
 }
 
+void checkpoint_rules(const Settings& s, Rules& rules) {
+  const int64_t a = s.checkpoint.alignment;
+  rules.check(a == 0 || (a >= 4 && (a & (a - 1)) == 0), {"checkpoint.alignment"},
+              "checkpoint.alignment {} is not a power of two from 4 to 1024 KiB", a);
+}
+
 }  // namespace
 
 std::vector<BrokenRule> broken_rules(const Settings& settings, int ranks) {
@@ -160,6 +166,7 @@ std::vector<BrokenRule> broken_rules(const Settings& settings, int ranks) {
   batch_rules(settings, rules);
   schedule_rules(settings, rules);
   data_rules(settings, rules);
+  checkpoint_rules(settings, rules);
   layout_rules(settings, ranks, rules);
   return std::move(rules).broken();
 }

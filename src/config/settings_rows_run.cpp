@@ -126,6 +126,14 @@ std::vector<Setting> schedule_rows() {
        .choices = {"linear", "cosine", "exponential", "minus_sqrt"},
        .only_with = "schedule.kind = wsd",
        .help = "Shape of the last phase of wsd."},
+      {.name = "schedule.resume",
+       .field = of(&ScheduleSettings::resume),
+       .choices = {"same", "keep", "replace"},
+       .effect = SettingEffect::layout,
+       .help =
+           "Where a state is loaded whose schedule (rates, and lengths in sequences) is not the "
+           "deck's. same: that is an error. keep: the loaded one is used. replace: all of the "
+           "deck's is used, from where the run stands."},
   };
 }
 
@@ -224,6 +232,49 @@ std::vector<Setting> checkpoint_rows() {
        .effect = kLayout,
        .help = "With load: take moments, step and consumed samples too. false: weights only, from "
                "step 0."},
+      {.name = "checkpoint.asynchronous",
+       .field = of(&CheckpointSettings::asynchronous),
+       .effect = kLayout,
+       .help = "Training pauses for a copy in host memory, which is written while it goes on. "
+               "false: it waits for the disk."},
+      {.name = "checkpoint.memory",
+       .field = of(&CheckpointSettings::memory),
+       .unit = "MiB",
+       .range = {0, 1 << 30},
+       .derived = "what the state of a rank needs",
+       .only_with = "checkpoint.asynchronous = true",
+       .effect = kLayout,
+       .help = "Most page-locked host memory of a rank for that copy. What exceeds it is written "
+               "during the pause."},
+      {.name = "checkpoint.retries",
+       .field = of(&CheckpointSettings::retries),
+       .range = {0, 1000000},
+       .effect = kLayout,
+       .help = "So many failed saves in a row are warnings; one more ends the job with exit code "
+               "74."},
+      {.name = "checkpoint.retry_after",
+       .field = of(&CheckpointSettings::retry_after),
+       .unit = "seconds",
+       .range = {0, 1e6},
+       .effect = kLayout,
+       .help = "A failed save is tried again after this time."},
+      {.name = "checkpoint.alignment",
+       .field = of(&CheckpointSettings::alignment),
+       .unit = "KiB",
+       .range = {0, 1024},
+       .derived = "by the size of the file",
+       .effect = kLayout,
+       .help =
+           "Where large tensors start in the file: a power of two from 4 on, such as the stripe "
+           "of the file system."},
+      {.name = "checkpoint.stripes",
+       .field = of(&CheckpointSettings::stripes),
+       .unit = "storage targets",
+       .range = {-1, 65534},
+       .derived = "as the file system has it",
+       .effect = kLayout,
+       .help =
+           "Lustre: over how many targets a checkpoint is spread, in stripes of 1 MiB; -1: all."},
   };
 }
 
@@ -293,6 +344,14 @@ std::vector<Setting> fault_rows() {
        .effect = kLayout,
        .help = "A step with a non-finite loss or gradient is skipped; so many in a row end the job "
                "with 70."},
+      {.name = "fault.hours_between_failures",
+       .field = of(&FaultSettings::hours_between_failures),
+       .unit = "hours",
+       .range = {0, 1e9},
+       .derived = "50000 / ranks",
+       .effect = kLayout,
+       .help = "Mean time between failures of the whole job, for the advice how often to save. The "
+               "default is near what Meta saw with Llama 3 405B on 16384 GPUs."},
   };
 }
 

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "io/checkpoint_format.hpp"
 #include "io/failure.hpp"
 #include "io/posix_file.hpp"
+#include "io/striping.hpp"
 
 namespace trireme {
 namespace {
@@ -125,6 +127,10 @@ CheckpointDirectory::CheckpointDirectory(const CheckpointContext& context,
                                          const RunLease* lease)
     : context_(context), path_(run_directory / "checkpoints"), lease_(lease) {
   prepare();
+  if (context.hints.stripes == 0 || context.world.rank() != 0) return;
+  if (!io::set_stripes(path_, context.hints.stripes, io::kLargestAlignment))
+    context.log.info("{} is not on Lustre, or cannot be striped: checkpoint.stripes does nothing",
+                     path_.string());
 }
 
 std::filesystem::path CheckpointDirectory::path_of(int64_t step) const {
@@ -166,25 +172,34 @@ std::unique_ptr<CheckpointSave> CheckpointDirectory::begin(const CheckpointHeade
   return std::make_unique<CheckpointSave>(context_, path_of(header.step), header, slices, memory);
 }
 
-SaveReport CheckpointDirectory::commit(CheckpointSave& save, const WriteResult& mine,
-                                       const std::string& sidecar, int keep) {
-  SaveReport report = save.commit(mine, sidecar, [this] {
+FinishResult CheckpointDirectory::finish(CheckpointSave& save, int64_t step,
+                                         const std::string& sidecar, int keep) const noexcept {
+  FinishResult result = save.finish(sidecar, [this] {
     if (lease_ != nullptr) lease_->require_held();
   });
-  const auto step = step_of(report.path.filename().string(), ".h5");
+  if (!result.ok || context_.world.rank() != 0) return result;
   // The new file is safe by now: a removal that fails costs disk, not the run.
-  const auto failure = io::attempt([&] {
-    if (context_.world.rank() == 0) prune(step.value(), keep);
-  });
-  if (failure) context_.log.warning("old checkpoints stay: {}", failure->text);
-  return report;
+  if (const auto failure = io::attempt([&] { prune(step, keep); }))
+    result.prune_fault = failure->text;
+  return result;
+}
+
+void CheckpointDirectory::require_lease() const {
+  io::throw_first(context_.world, io::attempt([&] {
+                    if (lease_ != nullptr) lease_->require_held();
+                  }));
 }
 
 SaveReport CheckpointDirectory::save(const CheckpointHeader& header,
                                      std::span<const GlobalSlice> slices,
                                      const std::string& sidecar, int keep) {
   const std::unique_ptr<CheckpointSave> save = begin(header, slices);
-  return commit(*save, save->write(), sidecar, keep);
+  const WriteResult mine = save->write();
+  save->agree(mine);
+  const SaveReport report = save->conclude(mine, finish(*save, header.step, sidecar, keep));
+  if (!report.prune_fault.empty())
+    context_.log.warning("old checkpoints stay: {}", report.prune_fault);
+  return report;
 }
 
 void CheckpointDirectory::prune(int64_t saved_step, int keep) const {
@@ -197,19 +212,31 @@ void CheckpointDirectory::prune(int64_t saved_step, int keep) const {
 }
 
 std::optional<std::filesystem::path> CheckpointDirectory::newest_whole() {
+  return load_newest([this](const std::filesystem::path& candidate) {
+    const std::string fault = fault_of_checkpoint(context_, candidate);
+    require(fault.empty(), ExitCode::bad_data, "{}", fault);
+  });
+}
+
+std::optional<std::filesystem::path> CheckpointDirectory::load_newest(
+    const std::function<void(const std::filesystem::path&)>& load) {
   const Communicator& world = context_.world;
   std::string names;
   if (world.rank() == 0) names = join(list_checkpoints(path_));
   const std::vector<std::filesystem::path> candidates = separate(world.broadcast(names, 0));
   std::string faults;
   for (const std::filesystem::path& candidate : candidates) {
-    const std::string fault = fault_of_checkpoint(context_, candidate);
-    if (fault.empty()) {
+    try {
+      load(candidate);
       protect(candidate);
       return candidate;
+    } catch (const Error& error) {
+      const bool damaged = error.code() == ExitCode::bad_data || error.code() == ExitCode::io ||
+                           error.code() == ExitCode::no_input;
+      if (!damaged) throw;
+      context_.log.warning("skipping broken checkpoint {}: {}", candidate.string(), error.what());
+      faults += fmt::format("; {}: {}", candidate.filename().string(), error.what());
     }
-    context_.log.warning("skipping broken checkpoint {}: {}", candidate.string(), fault);
-    faults += fmt::format("; {}: {}", candidate.filename().string(), fault);
   }
   require(candidates.empty(), ExitCode::bad_data,
           "none of the {} checkpoints in {} is whole{}; move them away to start from the beginning",

@@ -33,6 +33,7 @@ struct CheckpointFile::Impl {
   CheckpointHeader header;
   std::vector<io::Extent> structure;
   uint64_t fingerprint = 0;
+  uint64_t version = 0;
 
   explicit Impl(const std::filesystem::path& path);
 };
@@ -51,6 +52,7 @@ CheckpointFile::Impl::Impl(const std::filesystem::path& path)
   index.records_offset = static_cast<int64_t>(block.records_offset);
   index.structure_sum = {block.structure_sum[0], block.structure_sum[1]};
   fingerprint = block.block_sum[0];
+  version = block.version;
   std::vector<io::Record> records(block.records);
   file.read_at(std::as_writable_bytes(std::span(records)), index.records_offset);
   index.tensors = io::decode_records(block, records, name);
@@ -70,6 +72,9 @@ const std::filesystem::path& CheckpointFile::path() const {
 }
 int64_t CheckpointFile::file_bytes() const {
   return impl_->index.file_bytes;
+}
+uint64_t CheckpointFile::version() const {
+  return impl_->version;
 }
 uint64_t CheckpointFile::fingerprint() const {
   return impl_->fingerprint;
@@ -98,7 +103,8 @@ void CheckpointFile::read(const StoredTensor& tensor, int64_t first,
   impl_->file.read_at(to, tensor.offset + first * width);
 }
 
-std::vector<ElementScan> CheckpointFile::scan_share(int part, int parts) const {
+std::vector<ElementScan> CheckpointFile::scan_share(int part, int parts,
+                                                    const std::vector<bool>& skipped) const {
   std::vector<std::byte> buffer(static_cast<size_t>(kScanBytes));
   std::vector<ElementScan> scans(tensors().size() + 1);
   for (size_t i = 0; i < impl_->structure.size(); ++i) {
@@ -109,6 +115,7 @@ std::vector<ElementScan> CheckpointFile::scan_share(int part, int parts) const {
                    });
   }
   for (size_t i = 0; i < tensors().size(); ++i) {
+    if (!skipped.empty() && skipped[i]) continue;
     const StoredTensor& tensor = tensors()[i];
     const auto width = static_cast<int64_t>(size_of(tensor.dtype));
     const int64_t count = tensor.whole.elements();

@@ -68,6 +68,26 @@ StoredTensor decode_record(const Record& record, const std::string& file) {
   return tensor;
 }
 
+// No nesting and few keys, seen without parsing: what a parser makes of it stays small.
+bool is_flat(const std::string& text) {
+  constexpr int kMostKeys = 100;
+  int depth = 0, keys = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+      continue;
+    }
+    quoted = c == '"';
+    if (c == '{' || c == '[') ++depth;
+    if (c == ':') ++keys;
+    if (depth > 1 || keys > kMostKeys) return false;
+  }
+  return true;
+}
+
 int64_t whole_number(const Json& json, const char* key, const std::string& file) {
   require(json.contains(key) && json[key].is_number_integer(), ExitCode::bad_data,
           "{}: /header has no whole number '{}'", file, key);
@@ -157,6 +177,7 @@ std::string encode_header(const CheckpointHeader& header) {
               {"data", header.data_section},
               {"model", header.model_section},
               {"optimizer", header.optimizer_section},
+              {"schedule", header.schedule_section},
               {"seed", header.seed},
               {"step", header.step}}
       .dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -205,6 +226,8 @@ std::vector<StoredTensor> decode_records(const Block& block, std::span<const Rec
 }
 
 CheckpointHeader decode_header(const std::string& text, const std::string& file) {
+  require(is_flat(text), ExitCode::bad_data, "{}: /header is not a JSON object of plain values",
+          file);
   const Json json = Json::parse(text, nullptr, false);
   require(json.is_object(), ExitCode::bad_data, "{}: /header is not a JSON object", file);
   CheckpointHeader header;
@@ -219,6 +242,7 @@ CheckpointHeader decode_header(const std::string& text, const std::string& file)
   header.model_section = text_value(json, "model", file);
   header.optimizer_section = text_value(json, "optimizer", file);
   header.data_section = text_value(json, "data", file);
+  if (json.contains("schedule")) header.schedule_section = text_value(json, "schedule", file);
   return header;
 }
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <map>
 
+#include "io/checkpoint_format.hpp"
 #include "io/failure.hpp"
 #include "io/host_window.hpp"
+#include "io/load_plan.hpp"
 #include "io/scan_sums.hpp"
 #include "io/slice_geometry.hpp"
 #include "trireme/io/checkpoint.hpp"
@@ -90,9 +92,10 @@ void check_nothing_left(const Communicator& world, const CheckpointFile& file,
 class SliceReader {
  public:
   SliceReader(const CheckpointFile& file, const CheckpointContext& context, SliceMemory memory)
-      : file_(file), window_(context.stream, memory) {}
+      : file_(file), window_(context.stream, memory), scans_(file.tensors().size() + 1) {}
 
-  void read(const GlobalSlice& slice) {
+  // Adds what it reads to the checksums where it counts.
+  void read(const GlobalSlice& slice, bool counts) {
     const StoredTensor& stored = *file_.find(slice.name);
     const io::RunWalk walk(slice.whole, slice.origin, slice.local.shape, slice.name);
     const auto widest =
@@ -102,26 +105,33 @@ class SliceReader {
       const io::Run run = walk.run(i);
       for (int64_t at = 0; at < run.count; at += step)
         read_part(slice, stored,
-                  {run.whole_index + at, run.local_index + at, std::min(step, run.count - at)});
+                  {run.whole_index + at, run.local_index + at, std::min(step, run.count - at)},
+                  counts);
     }
   }
+  std::vector<ElementScan>& scans() { return scans_; }
 
  private:
-  void read_part(const GlobalSlice& slice, const StoredTensor& stored, const io::Run& part) {
+  void read_part(const GlobalSlice& slice, const StoredTensor& stored, const io::Run& part,
+                 bool counts) {
     const std::span<std::byte> target = window_.to_fill(slice.local, part.local_index, part.count);
-    if (stored.dtype == slice.local.dtype) {
-      file_.read(stored, part.whole_index, target);
-    } else {
+    std::span<std::byte> bytes = target;
+    if (stored.dtype != slice.local.dtype) {
       converted_.resize(static_cast<size_t>(part.count) * size_of(stored.dtype));
-      file_.read(stored, part.whole_index, converted_);
-      convert(stored.dtype, converted_, target);
+      bytes = converted_;
     }
+    file_.read(stored, part.whole_index, bytes);
+    if (counts)
+      scans_[static_cast<size_t>(&stored - file_.tensors().data()) + 1].add(
+          scan_elements(stored.dtype, bytes, part.whole_index));
+    if (stored.dtype != slice.local.dtype) convert(stored.dtype, bytes, target);
     window_.filled(slice.local, part.local_index, part.count);
   }
 
   const CheckpointFile& file_;
   io::HostWindow window_;
   std::vector<std::byte> converted_;  // in the stored type
+  std::vector<ElementScan> scans_;    // as of CheckpointFile::scan_share
 };
 
 // Collective. Opens the file on every rank and makes sure that they all see the same one.
@@ -136,25 +146,51 @@ std::optional<io::Failure> open_together(const Communicator& world,
                      path.string() + " is not the same file on every host: use a shared directory"};
 }
 
-// Collective over ranks that have all opened the file.
-std::string fault_of(const Communicator& world, const CheckpointFile& file,
-                     std::optional<io::Failure>& failure) {
-  std::vector<ElementScan> scans(file.tensors().size() + 1);
-  failure = io::first_failure(
-      world, io::attempt([&] { scans = file.scan_share(world.rank(), world.size()); }));
-  if (failure) return failure->text;
+// Collective. Reads the slices, and of what no slice holds every rank a share; then all of the file
+// was read once, and its sums must be right.
+void read_and_verify(const CheckpointContext& context, const CheckpointFile& file,
+                     std::span<const GlobalSlice> mine, SliceMemory memory) {
+  const Communicator& world = context.world;
+  const io::LoadPlan plan = io::plan_load(world, file, mine);
+  SliceReader reader(file, context, memory);
+  std::vector<ElementScan>& scans = reader.scans();
+  io::throw_first(world, io::attempt([&] {
+                    for (size_t i = 0; i < mine.size(); ++i) {
+                      const StoredTensor* tensor = file.find(mine[i].name);
+                      const auto index = static_cast<size_t>(tensor - file.tensors().data());
+                      reader.read(mine[i], plan.counts[i] && plan.covered[index]);
+                    }
+                    const auto rest = file.scan_share(world.rank(), world.size(), plan.covered);
+                    for (size_t i = 0; i < rest.size(); ++i) scans[i].add(rest[i]);
+                  }));
   io::sum_scans(world, scans);
-  return file.judge(scans).fault();
+  const std::string fault = file.judge(scans).fault();
+  require(fault.empty(), ExitCode::bad_data, "{}: {}; use an older checkpoint",
+          file.path().string(), fault);
 }
 
 }  // namespace
 
+CheckpointHeader read_header(const CheckpointContext& context, const std::filesystem::path& path) {
+  std::string text;
+  io::throw_first(context.world, io::attempt([&] {
+                    if (context.world.rank() == 0) text = io::encode_header(read_header(path));
+                  }));
+  return io::decode_header(context.world.broadcast(text, 0), path.string());
+}
+
 std::string fault_of_checkpoint(const CheckpointContext& context,
                                 const std::filesystem::path& path) {
+  const Communicator& world = context.world;
   std::optional<CheckpointFile> file;
-  auto failure = open_together(context.world, path, file);
+  auto failure = open_together(world, path, file);
   if (failure) return failure->text;
-  return fault_of(context.world, *file, failure);
+  std::vector<ElementScan> scans(file->tensors().size() + 1);
+  failure = io::first_failure(
+      world, io::attempt([&] { scans = file->scan_share(world.rank(), world.size()); }));
+  if (failure) return failure->text;
+  io::sum_scans(world, scans);
+  return file->judge(scans).fault();
 }
 
 void load_checkpoint(const CheckpointContext& context, const std::filesystem::path& path,
@@ -168,17 +204,14 @@ void load_checkpoint(const CheckpointContext& context, const std::filesystem::pa
     throw Error(failure->code, failure->text);
   io::throw_first(world, io::attempt([&] { check_slices(*file, mine); }));
   check_nothing_left(world, *file, mine);
-  if (trust == Trust::verify) {
-    std::optional<io::Failure> failure;
-    const std::string fault = fault_of(world, *file, failure);
-    if (failure) throw Error(failure->code, failure->text);
-    require(fault.empty(), ExitCode::bad_data, "{}: {}; use an older checkpoint", path.string(),
-            fault);
-  }
   context.stream.synchronize();
+  if (trust == Trust::verify) {
+    read_and_verify(context, *file, mine, memory);
+    return;
+  }
   io::throw_first(world, io::attempt([&] {
                     SliceReader reader(*file, context, memory);
-                    for (const GlobalSlice& slice : mine) reader.read(slice);
+                    for (const GlobalSlice& slice : mine) reader.read(slice, false);
                   }));
 }
 

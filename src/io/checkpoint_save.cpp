@@ -1,4 +1,6 @@
 // A save: plan and reserve together, write alone, agree and rename together.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -49,16 +51,21 @@ struct CheckpointSave::Impl {
   const CheckpointContext context;
   std::filesystem::path path, temporary;
   std::vector<GlobalSlice> slices;  // with elements only
-  io::HostWindow window;
+  SliceMemory memory;
   io::FileIndex index;
+  io::PosixFile
+      file;  // this rank's, from its first byte to its sync: a failure to sync is seen here
   Clock::time_point start = Clock::now();
   bool owns_temporary = false;
 
-  Impl(const CheckpointContext& c, const std::filesystem::path& p, SliceMemory memory)
-      : context(c), path(p), temporary(p.string() + ".tmp"), window(c.stream, memory) {}
+  Impl(const CheckpointContext& c, const std::filesystem::path& p, SliceMemory m)
+      : context(c), path(p), temporary(p.string() + ".tmp"), memory(m) {}
   bool is_writer() const { return context.world.rank() == 0; }
   void plan(const CheckpointHeader& header);
-  void write_slice(const io::PosixFile& file, const GlobalSlice& slice, WriteResult& result);
+  void open_file() {
+    if (!file.is_open()) file = io::PosixFile::open_to_write(temporary);
+  }
+  void write_slice(io::HostWindow& window, const GlobalSlice& slice, WriteResult& result) const;
   void finish(const std::string& sidecar, const std::function<void()>& before_rename);
   void remove_temporary() noexcept;
 };
@@ -70,8 +77,8 @@ void CheckpointSave::Impl::plan(const CheckpointHeader& header) {
   std::string plan;
   io::throw_first(context.world, io::attempt([&] {
                     if (!is_writer()) return;
-                    const io::FileLayout layout =
-                        io::lay_out_checkpoint(header, io::merge_slices(all));
+                    const io::FileLayout layout = io::lay_out_checkpoint(
+                        header, io::merge_slices(all), context.hints.alignment);
                     owns_temporary = true;
                     create_temporary(temporary, layout);
                     plan = io::pack_index(layout.index);
@@ -99,12 +106,14 @@ CheckpointSave::~CheckpointSave() {
 }
 
 void CheckpointSave::Impl::remove_temporary() noexcept {
-  if (owns_temporary) std::remove(temporary.c_str());
+  if (owns_temporary) ::unlink(temporary.c_str());
   owns_temporary = false;
 }
 
-void CheckpointSave::Impl::write_slice(const io::PosixFile& file, const GlobalSlice& slice,
-                                       WriteResult& result) {
+// Pieces end where a multiple of the window ends in the file: on stripes, whoever writes next to
+// it.
+void CheckpointSave::Impl::write_slice(io::HostWindow& window, const GlobalSlice& slice,
+                                       WriteResult& result) const {
   const auto place = std::lower_bound(
       index.tensors.begin(), index.tensors.end(), slice.name,
       [](const StoredTensor& tensor, const std::string& name) { return tensor.name < name; });
@@ -113,53 +122,56 @@ void CheckpointSave::Impl::write_slice(const io::PosixFile& file, const GlobalSl
   const io::RunWalk walk(slice.whole, slice.origin, slice.local.shape, slice.name);
   for (int64_t i = 0; i < walk.runs(); ++i) {
     const io::Run run = walk.run(i);
-    const int64_t step = io::HostWindow::kBytes / width;
-    for (int64_t at = 0; at < run.count; at += step) {
-      const int64_t count = std::min(step, run.count - at);
+    for (int64_t at = 0; at < run.count;) {
+      const int64_t offset = place->offset + (run.whole_index + at) * width;
+      const int64_t room = io::HostWindow::kBytes - offset % io::HostWindow::kBytes;
+      const int64_t count = std::min(run.count - at, room / width);
       const auto bytes = window.read(slice.local, run.local_index + at, count);
       scan.add(scan_elements(slice.local.dtype, bytes, run.whole_index + at));
-      file.write_at(bytes, place->offset + (run.whole_index + at) * width);
+      file.write_at(bytes, offset);
       result.bytes += static_cast<int64_t>(bytes.size());
+      at += count;
     }
   }
 }
 
-WriteResult CheckpointSave::write() noexcept {
-  WriteResult result;
+void CheckpointSave::write_some(std::span<const GlobalSlice> slices, SliceMemory memory,
+                                WriteResult& result) noexcept {
+  if (!result.fault.empty()) return;
   const Clock::time_point start = Clock::now();
   const auto failure = io::attempt([&] {
     result.scans.resize(impl_->index.tensors.size());
-    if (impl_->slices.empty() && !impl_->is_writer()) return;
-    io::PosixFile file = io::PosixFile::open_to_write(impl_->temporary);
-    for (const GlobalSlice& slice : impl_->slices) impl_->write_slice(file, slice, result);
-    file.sync();
-    file.close();
+    if (slices.empty()) return;
+    impl_->open_file();
+    io::HostWindow window(impl_->context.stream, memory);
+    for (const GlobalSlice& slice : slices) impl_->write_slice(window, slice, result);
   });
-  result.ok = !failure.has_value();
   if (failure) result.fault = failure->text;
-  result.seconds = seconds_since(start);
+  result.seconds += seconds_since(start);
+}
+
+void CheckpointSave::sync(WriteResult& result) noexcept {
+  if (!result.fault.empty()) return;
+  const Clock::time_point start = Clock::now();
+  const auto failure = io::attempt([&] {
+    if (impl_->slices.empty() && !impl_->is_writer()) return;
+    impl_->open_file();
+    impl_->file.sync();
+    impl_->file.close();
+  });
+  if (failure) result.fault = failure->text;
+  result.ok = !failure.has_value();
+  result.seconds += seconds_since(start);
+}
+
+WriteResult CheckpointSave::write() noexcept {
+  WriteResult result;
+  write_some(impl_->slices, impl_->memory, result);
+  sync(result);
   return result;
 }
 
-void CheckpointSave::Impl::finish(const std::string& sidecar,
-                                  const std::function<void()>& before_rename) {
-  const std::vector<io::Record> records = io::encode_records(index);
-  const io::Block block = io::encode_block(index, records);
-  io::PosixFile file = io::PosixFile::open_to_write(temporary);
-  file.write_at(std::as_bytes(std::span(records)), index.records_offset);
-  file.write_at(std::as_bytes(std::span(&block, 1)), 0);
-  file.sync();
-  file.close();
-  if (before_rename) before_rename();
-  std::filesystem::path beside = path;
-  io::write_text_file(beside.replace_extension(".json"), sidecar);
-  io::rename_file(temporary, path);
-  owns_temporary = false;
-  io::sync_directory(path.parent_path());
-}
-
-SaveReport CheckpointSave::commit(const WriteResult& mine, const std::string& sidecar,
-                                  const std::function<void()>& before_rename) {
+void CheckpointSave::agree(const WriteResult& mine) {
   const Communicator& world = impl_->context.world;
   try {
     std::optional<io::Failure> failure;
@@ -171,18 +183,66 @@ SaveReport CheckpointSave::commit(const WriteResult& mine, const std::string& si
     require(bad.empty(), ExitCode::internal, "not saved as {}: non-finite values in {}",
             impl_->path.string(), bad);
     for (size_t i = 0; i < scans.size(); ++i) impl_->index.tensors[i].sum = scans[i].sum;
-    io::throw_first(world, io::attempt([&] {
-                      if (impl_->is_writer()) impl_->finish(sidecar, before_rename);
-                    }));
   } catch (...) {
     impl_->remove_temporary();
     throw;
   }
-  SaveReport report{impl_->path, impl_->index.file_bytes, seconds_since(impl_->start), 0, 0};
+}
+
+void CheckpointSave::Impl::finish(const std::string& sidecar,
+                                  const std::function<void()>& before_rename) {
+  const std::vector<io::Record> records = io::encode_records(index);
+  const io::Block block = io::encode_block(index, records);
+  io::PosixFile whole = io::PosixFile::open_to_write(temporary);
+  whole.write_at(std::as_bytes(std::span(records)), index.records_offset);
+  whole.write_at(std::as_bytes(std::span(&block, 1)), 0);
+  whole.sync();
+  whole.close();
+  if (before_rename) before_rename();
+  std::filesystem::path beside = path;
+  io::write_text_file(beside.replace_extension(".json"), sidecar);
+  io::rename_file(temporary, path);
+  owns_temporary = false;
+  io::sync_directory(path.parent_path());
+}
+
+FinishResult CheckpointSave::finish(const std::string& sidecar,
+                                    const std::function<void()>& before_rename) noexcept {
+  FinishResult result;
+  if (!impl_->is_writer()) return result;
+  const auto failure = io::attempt([&] { impl_->finish(sidecar, before_rename); });
+  if (failure) result.fault = failure->text;
+  result.ok = !failure.has_value();
+  result.seconds = seconds_since(impl_->start);
+  return result;
+}
+
+SaveReport CheckpointSave::conclude(const WriteResult& mine, const FinishResult& finished) {
+  const Communicator& world = impl_->context.world;
+  std::optional<io::Failure> failure;
+  if (!finished.ok) failure = io::Failure{ExitCode::io, finished.fault};
+  try {
+    io::throw_first(world, failure);
+  } catch (...) {
+    impl_->remove_temporary();
+    throw;
+  }
+  SaveReport report;
+  report.path = impl_->path;
+  report.file_bytes = impl_->index.file_bytes;
+  report.seconds = world.max(finished.seconds);
   report.slowest_seconds = world.max(mine.seconds);
+  report.fastest_seconds = world.min(mine.seconds);
   const int64_t candidate = mine.seconds == report.slowest_seconds ? world.rank() : world.size();
   report.slowest_rank = static_cast<int>(world.min(candidate));
+  report.prune_fault = finished.prune_fault;
   return report;
+}
+
+SaveReport CheckpointSave::commit(const WriteResult& mine, const std::string& sidecar,
+                                  const std::function<void()>& before_rename) {
+  agree(mine);
+  return conclude(mine, finish(sidecar, before_rename));
 }
 
 }  // namespace trireme

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "io/hdf5_handle.hpp"
 #include "io/posix_file.hpp"
@@ -56,14 +57,16 @@ Hdf5Handle property_list(hid_t kind) {
   return {H5Pcreate(kind), H5Pclose, "make a property list"};
 }
 
-Hdf5Handle create_file(const std::string& path, std::span<const StoredTensor> tensors) {
+Hdf5Handle create_file(const std::string& path, std::span<const StoredTensor> tensors,
+                       int64_t wanted_alignment) {
   const Hdf5Handle access = property_list(H5P_FILE_ACCESS);
   // One block for all metadata, so that it lies in front and the data behind it.
   const int64_t metadata =
       round_up(static_cast<int64_t>(tensors.size()) * 1024 + 8192, kAlignmentThreshold);
   hdf5_check(H5Pset_fapl_sec2(access), "choose plain files");
   hdf5_check(H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110), "set the version");
-  const auto alignment = static_cast<hsize_t>(alignment_for(tensors));
+  const auto alignment =
+      static_cast<hsize_t>(wanted_alignment > 0 ? wanted_alignment : alignment_for(tensors));
   hdf5_check(H5Pset_alignment(access, kAlignmentThreshold, alignment), "set the alignment");
   hdf5_check(H5Pset_meta_block_size(access, static_cast<hsize_t>(metadata)), "size metadata");
   hdf5_check(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG), "set how to close");
@@ -142,9 +145,30 @@ void add_attribute(hid_t file, const char* name, hid_t type, const void* value) 
   hdf5_check(H5Awrite(attribute, type, value), fmt::format("write attribute {}", name));
 }
 
+void add_text(hid_t object, const char* name, const std::string& text) {
+  if (!text.empty()) add_attribute(object, name, text_type(text.size()), text.data());
+}
+
+// What a group of tensors is, for readers of the file alone.
+std::string about_group(const std::string& group) {
+  const std::map<std::string, std::string> texts = {
+      {"weights",
+       "Weights in the type that the model computes in: the master weights, rounded. "
+       "Linear layers whose input is split over ranks are stored as [in, out]."},
+      {"master", "Master weights in f32: what the optimizer updates. Shapes as in /weights."},
+      {"adam_m", "AdamW's first moments, not corrected for bias. Shapes as in /weights."},
+      {"adam_v", "AdamW's second moments, not corrected for bias. Shapes as in /weights."},
+      {"gradients", "Sums of the gradients over the counted tokens of one step."}};
+  const auto found = texts.find(group);
+  return found == texts.end() ? "" : found->second;
+}
+
 void add_attributes(hid_t file, const CheckpointHeader& header) {
-  const std::string about = kAbout;
-  add_attribute(file, "about", text_type(about.size()), about.data());
+  add_text(file, "about", kAbout);
+  add_text(file, "model", header.model_section);
+  add_text(file, "optimizer", header.optimizer_section);
+  add_text(file, "data", header.data_section);
+  add_text(file, "schedule", header.schedule_section);
   add_attribute(file, "format_version", H5T_STD_U64LE, &kFormatVersion);
   add_attribute(file, "step", H5T_STD_I64LE, &header.step);
   add_attribute(file, "consumed_samples", H5T_STD_I64LE, &header.consumed_samples);
@@ -164,6 +188,7 @@ void add_tensors(hid_t file, std::vector<StoredTensor>& tensors) {
       group = wanted;
       const Hdf5Handle made(H5Gcreate2(file, group.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT),
                             H5Gclose, "create group " + group);
+      add_text(made, "about", about_group(group));
     }
     std::array<hsize_t, 4> extent{};
     for (int d = 0; d < tensor.whole.dims; ++d)
@@ -204,7 +229,8 @@ void add_header(FileLayout& layout, std::string text) {
 
 }  // namespace
 
-FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<StoredTensor> tensors) {
+FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<StoredTensor> tensors,
+                              int64_t alignment) {
   require(!tensors.empty(), ExitCode::internal, "a checkpoint without tensors");
   const QuietHdf5 quiet;
   ScratchFile scratch;
@@ -213,7 +239,7 @@ FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<Stored
           "the deck's sections have {} bytes; at most {} fit into a checkpoint", text.size(),
           kLargestHeader);
   FileLayout layout;
-  Hdf5Handle file = create_file(scratch.path(), tensors);
+  Hdf5Handle file = create_file(scratch.path(), tensors, alignment);
   scratch.remove_name();
   add_attributes(file, header);
   {

@@ -25,8 +25,10 @@ struct FileLayout {
   std::vector<MetadataPiece> metadata;
 };
 
-// `tensors` are sorted by name and have elements; their offsets are filled in. Local; about a
-// millisecond per hundred tensors. Throws Error(io) with HDF5's reason.
-FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<StoredTensor> tensors);
+// `tensors` are sorted by name and have elements; their offsets are filled in. `alignment` of large
+// tensors in bytes; 0: alignment_for. Local; about a millisecond per hundred tensors. Throws
+// Error(io) with HDF5's reason.
+FileLayout lay_out_checkpoint(const CheckpointHeader& header, std::vector<StoredTensor> tensors,
+                              int64_t alignment = 0);
 
 }  // namespace trireme::io

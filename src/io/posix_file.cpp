@@ -25,6 +25,14 @@ constexpr size_t kLargestTransfer = size_t{1} << 30;
   fail(code, "cannot {} {}: {}", operation, path.string(), system_reason(error_number));
 }
 
+// A call that a signal interrupted is made again.
+template <class Call>
+auto uninterrupted(Call&& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 void require_space(int descriptor, const std::filesystem::path& path, int64_t bytes) {
   struct statvfs space {};
   if (fstatvfs(descriptor, &space) != 0) fail_with("ask for free space of", path, errno);
@@ -57,7 +65,8 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
 }
 
 PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int descriptor = uninterrupted(
+      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) fail_with("open", path, errno);
   PosixFile file(descriptor, path);
   struct stat status {};
@@ -67,15 +76,17 @@ PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
 }
 
 PosixFile PosixFile::open_to_write(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW); });
   if (descriptor < 0)
     fail(ExitCode::io, "cannot open {} to write: {}", path.string(), system_reason(errno));
   return {descriptor, path};
 }
 
 PosixFile PosixFile::create(const std::filesystem::path& path) {
-  const int descriptor =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const int descriptor = uninterrupted([&] {
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  });
   if (descriptor < 0)
     fail(ExitCode::io, "cannot create {}: {}", path.string(), system_reason(errno));
   return {descriptor, path};
@@ -116,11 +127,7 @@ void PosixFile::read_at(std::span<std::byte> bytes, int64_t offset) const {
 }
 
 void PosixFile::reserve(int64_t bytes) const {
-  int result = 0;
-  do {
-    result = ::fallocate(descriptor_, 0, 0, bytes);
-  } while (result != 0 && errno == EINTR);
-  if (result == 0) return;
+  if (uninterrupted([&] { return ::fallocate(descriptor_, 0, 0, bytes); }) == 0) return;
   require(errno == EOPNOTSUPP || errno == ENOSYS, ExitCode::io,
           "cannot reserve {} bytes for {}: {}; free some space or choose another directory", bytes,
           path_.string(), system_reason(errno));
@@ -129,11 +136,7 @@ void PosixFile::reserve(int64_t bytes) const {
 }
 
 void PosixFile::sync() const {
-  int result = 0;
-  do {
-    result = ::fsync(descriptor_);
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) fail_with("sync", path_, errno);
+  if (uninterrupted([&] { return ::fsync(descriptor_); }) != 0) fail_with("sync", path_, errno);
 }
 
 void PosixFile::close() {
@@ -154,10 +157,11 @@ bool remove_file(const std::filesystem::path& path) {
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int descriptor = uninterrupted(
+      [&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   require(descriptor >= 0, ExitCode::io, "cannot open directory {}: {}", directory.string(),
           system_reason(errno));
-  const int result = ::fsync(descriptor);
+  const int result = uninterrupted([&] { return ::fsync(descriptor); });
   const int reason = errno;
   ::close(descriptor);
   // Some network file systems have no sync of directories; their renames are the server's matter.

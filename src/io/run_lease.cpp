@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "io/failure.hpp"
+#include "io/plain_thread.hpp"
 #include "io/posix_file.hpp"
 
 namespace trireme {
@@ -188,12 +189,7 @@ void RunLease::Impl::beat() {
 }
 
 void RunLease::Impl::start_heart() {
-  // Signals are the main thread's.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  heart = std::thread([this] { beat(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  heart = io::plain_thread([this] { beat(); });
 }
 
 RunLease::RunLease(const std::filesystem::path& run_directory, const Log& log, LeaseTimes times)

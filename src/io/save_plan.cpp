@@ -1,52 +1,13 @@
-// Exchange of slice lists. The bytes never leave the job: both sides are this program.
+// Exchange of slice lists.
 #include "io/save_plan.hpp"
 
-#include <cstring>
 #include <map>
-#include <type_traits>
 
+#include "io/packing.hpp"
 #include "io/slice_geometry.hpp"
 
 namespace trireme::io {
 namespace {
-
-template <class T>
-void put(std::string& out, const T& value) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
-}
-
-class Reader {
- public:
-  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
-  bool done() const { return at_ == bytes_.size(); }
-  template <class T>
-  T take() {
-    T value;
-    std::memcpy(&value, need(sizeof(T)), sizeof(T));
-    return value;
-  }
-  std::string take_text() {
-    const auto count = take<uint32_t>();
-    return {need(count), count};
-  }
-
- private:
-  const char* need(size_t count) {
-    require(count <= bytes_.size() - at_, ExitCode::internal,
-            "a rank's list of slices is cut short");
-    const char* place = bytes_.data() + at_;
-    at_ += count;
-    return place;
-  }
-  const std::string& bytes_;
-  size_t at_ = 0;
-};
-
-void put_text(std::string& out, const std::string& text) {
-  put(out, static_cast<uint32_t>(text.size()));
-  out += text;
-}
 
 struct Merged {
   DType dtype = DType::f32;
@@ -73,7 +34,7 @@ class Faults {
 
 void merge_rank(int rank, const std::string& packed, std::map<std::string, Merged>& tensors,
                 Faults& faults) {
-  Reader reader(packed);
+  Unpacker reader(packed);
   while (!reader.done()) {
     const std::string name = reader.take_text();
     const auto dtype = reader.take<DType>();
@@ -147,7 +108,7 @@ std::string pack_index(const FileIndex& index) {
 }
 
 FileIndex unpack_index(const std::string& packed) {
-  Reader reader(packed);
+  Unpacker reader(packed);
   FileIndex index;
   index.file_bytes = reader.take<int64_t>();
   index.header_offset = reader.take<int64_t>();

@@ -55,4 +55,11 @@ bool ShardLayout::speaks_for(const OwnedPiece& piece) const {
   return !whole_copy && table_->entries()[static_cast<size_t>(piece.entry)].spec.counts;
 }
 
+int64_t ShardLayout::saved_bytes(DType value) const {
+  int64_t elements = 0;
+  for (const OwnedPiece& piece : pieces_)
+    if (speaks_for(piece)) elements += piece.count;
+  return elements * static_cast<int64_t>(size_of(value) + 3 * sizeof(float));
+}
+
 }  // namespace trireme

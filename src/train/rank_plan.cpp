@@ -1,5 +1,7 @@
 #include "trireme/train/rank_plan.hpp"
 
+#include <algorithm>
+
 #include "trireme/config/batch_ramp.hpp"
 #include "trireme/config/layout.hpp"
 
@@ -103,6 +105,22 @@ std::vector<ArenaLine> planned_memory(const RankPlan& plan) {
   Arena arena = Arena::dry();
   const RankMemory memory(plan, arena);
   return arena.lines();
+}
+
+SnapshotPlan snapshot_plan(const CheckpointSettings& settings, const ShardLayout& layout,
+                           DType compute) {
+  if (!settings.asynchronous || settings.every == 0) return {};
+  const int64_t needed = layout.saved_bytes(compute);
+  const int64_t limit = settings.memory == 0 ? needed : settings.memory << 20;
+  return {std::min(needed, limit), needed};
+}
+
+SnapshotPlan snapshot_plan(const CheckpointSettings& settings, const RankPlan& plan) {
+  const ParameterTable table(plan.model, {plan.grid, plan.here, plan.pipeline.chunks,
+                                          plan.chunk.sequence_parallel, plan.bucket_elements});
+  const ShardLayout layout(table, plan.here.dp * plan.grid.cp + plan.here.cp,
+                           plan.grid.dp * plan.grid.cp, plan.zero);
+  return snapshot_plan(settings, layout, plan.model.compute);
 }
 
 }  // namespace trireme

@@ -1,6 +1,7 @@
 #include "trireme/train/trainer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -20,9 +21,10 @@ ExitCode Trainer::run() {
     if (due(settings_.fault.check_replicas)) check_replicas();
     if (evaluates_ && (due(settings_.run.evaluate_every) || step == settings_.run.steps))
       evaluate();
-    if (due(settings_.checkpoint.every)) save();
+    if (due(settings_.checkpoint.every)) saver_->save();
   }
-  if (saved_step_ != progress_.step && time_to_save()) save();
+  saver_->settle();
+  if (saver_->saved_step() != progress_.step && time_to_save()) saver_->save_now();
   settle();
   const bool done = progress_.step >= settings_.run.steps;
   if (!done) log_.info("stopped after step {}; start again to go on", progress_.step);
@@ -168,10 +170,12 @@ void Trainer::report(const StepReport& r) {
     if (lines_++ % 20 == 0) log_.info("{}", status_header());
     log_.info("{}", status_line(r));
   }
-  require(skipped_in_a_row_ < settings_.fault.skip_limit, ExitCode::internal,
-          "{} steps in a row had a gradient that is not finite (fault.skip_limit); the last "
-          "checkpoint is of step {}. Lower optimizer.learning_rate or look at the data",
-          skipped_in_a_row_, saved_step_);
+  if (skipped_in_a_row_ < settings_.fault.skip_limit) return;
+  saver_->settle();
+  fail(ExitCode::internal,
+       "{} steps in a row had a gradient that is not finite (fault.skip_limit); the last "
+       "checkpoint is of step {}. Lower optimizer.learning_rate or look at the data",
+       skipped_in_a_row_, saver_->saved_step());
 }
 
 void Trainer::evaluate() {
@@ -206,30 +210,38 @@ void Trainer::check_replicas() {
   const auto timer = phases_.enter("check replicas");
   sync_->wait_values();
   const std::vector<std::string> names = replica_mismatch(memory_->store, grid_, device_);
-  require(
-      names.empty(), ExitCode::internal,
-      "after step {} copies of {} parameters differ between ranks that must hold the same bits, "
-      "first {}: the last checkpoint is of step {}; suspect a device",
-      progress_.step, names.size(), names.empty() ? "" : names.front(), saved_step_);
+  if (names.empty()) return;
+  saver_->settle();
+  fail(ExitCode::internal,
+       "after step {} copies of {} parameters differ between ranks that must hold the same bits, "
+       "first {}: the last checkpoint is of step {}; suspect a device",
+       progress_.step, names.size(), names.front(), saver_->saved_step());
 }
 
 bool Trainer::should_stop() {
   if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
   const auto timer = phases_.enter("agree to go on");
-  const auto mine = static_cast<int64_t>(stop_ == nullptr ? Stop::none : stop_->requested());
-  asked_ = static_cast<Stop>(grid_.world().max(mine));
+  const Stop mine = stop_ == nullptr ? Stop::none : stop_->requested();
+  const Saver::Vote vote = saver_->vote();
+  std::array<uint64_t, 4> votes = {mine != Stop::none, mine == Stop::urgent, vote.busy, vote.retry};
+  grid_.world().sum_each(votes);
+  if (votes[0] > 0) asked_ = votes[1] > 0 ? Stop::urgent : Stop::asked;
+  if (votes[0] > 0) asked_at_ = std::chrono::steady_clock::now();
+  saver_->at_boundary({votes[2], votes[3]}, recent_seconds_);
   if (watchdog_ != nullptr) watchdog_->rest();
   return asked_ != Stop::none;
 }
 
 // Whether a save can be over before the launcher kills the job.
 bool Trainer::time_to_save() const {
-  const bool late = asked_ == Stop::urgent && last_save_seconds_ > settings_.fault.grace;
+  if (asked_ != Stop::urgent) return true;
+  const double waited = grid_.world().max(seconds_since(asked_at_));
+  const bool late = waited + saver_->last_seconds() > settings_.fault.grace;
   if (late)
     log_.warning(
         "step {} is not saved: the last save took {:.2f} s and fault.grace leaves {} s "
         "before the launcher kills; the last checkpoint is of step {}",
-        progress_.step, last_save_seconds_, settings_.fault.grace, saved_step_);
+        progress_.step, saver_->last_seconds(), settings_.fault.grace, saver_->saved_step());
   return !late;
 }
 

@@ -1,7 +1,5 @@
 // How a run begins: memory, data, the run directory, initial or loaded state.
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "trireme/config/layout.hpp"
 #include "trireme/data/blend.hpp"
@@ -98,48 +96,42 @@ void Trainer::open_sample_log() {
 void Trainer::open_directory() {
   const std::filesystem::path directory = settings_.run.directory;
   lease_ = take_run_lease(grid_.world(), directory, log_);
-  const CheckpointContext context{grid_.world(), device_.compute(), log_};
+  const CheckpointHints hints{settings_.checkpoint.alignment << 10, settings_.checkpoint.stripes};
+  const CheckpointContext context{grid_.world(), device_.compute(), log_, hints};
   checkpoints_ = std::make_unique<CheckpointDirectory>(context, directory, lease_.get());
   own_watchdog_ =
       std::make_unique<Watchdog>(Watchdog::Options{directory / "watchdog", grid_.world().rank(),
                                                    grid_.world().size(), settings_.fault.deadline});
   watchdog_ = own_watchdog_.get();
   phases_ = Phases(watchdog_);
+  SaverOptions options;
+  options.checkpoint = settings_.checkpoint;
+  options.snapshot_bytes =
+      snapshot_plan(settings_.checkpoint, memory_->layout, plan_.model.compute).bytes;
+  options.hours_between_failures = settings_.fault.hours_between_failures;
+  saver_ = std::make_unique<Saver>(
+      context, *checkpoints_, options, [this] { return saved_state(); }, watchdog_);
 }
 
 void Trainer::restore() {
-  const std::optional<std::filesystem::path> newest = checkpoints_->newest_whole();
+  const auto newest =
+      checkpoints_->load_newest([this](const std::filesystem::path& path) { load(path, true); });
   if (newest) {
-    keep_schedule();
-    load(*newest, true, Trust::verified);
     log_.info("resumed from {} (step {})", newest->string(), progress_.step);
   } else if (!settings_.checkpoint.load.empty()) {
-    load(settings_.checkpoint.load, settings_.checkpoint.load_optimizer, Trust::verify);
+    load(settings_.checkpoint.load, settings_.checkpoint.load_optimizer);
     checkpoints_->protect(settings_.checkpoint.load);
     log_.info("started from {} (step {}{})", settings_.checkpoint.load, progress_.step,
               settings_.checkpoint.load_optimizer ? "" : ", weights only");
   } else {
     start_fresh();
   }
-  saved_step_ = newest ? progress_.step : -1;
-  if (progress_.step < settings_.run.steps || saved_step_ < 0) write_deck();
+  if (newest) saver_->resumed_at(progress_.step);
+  if (progress_.step < settings_.run.steps || !newest) write_deck();
   if (grid_.world().rank() == 0)
     metrics_ = std::make_unique<MetricsFile>(
         std::filesystem::path(settings_.run.directory) / "metrics.jsonl", progress_.step);
   open_sample_log();
-}
-
-// A longer run keeps the decay it was started with, unless the deck asks for another.
-void Trainer::keep_schedule() {
-  std::string stored;
-  if (grid_.world().rank() == 0) {
-    std::ifstream file(std::filesystem::path(settings_.run.directory) / "deck.ini");
-    stored.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  stored = grid_.world().broadcast(stored, 0);
-  const std::string note = keep_decay(deck_, stored);
-  if (!note.empty()) log_.info("{}", note);
-  rate_ = learning_rate_of(settings_);
 }
 
 void Trainer::start_fresh() {

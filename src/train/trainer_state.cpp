@@ -1,5 +1,6 @@
 // What a run leaves in its directory: checkpoints, the resolved deck, gradients on request.
-#include <chrono>
+#include <fmt/ranges.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,7 +12,8 @@
 namespace trireme {
 namespace {
 
-CheckpointHeader header_of(const Settings& settings, const Progress& progress) {
+CheckpointHeader header_of(const Settings& settings, const Progress& progress,
+                           const LearningRate& rate) {
   CheckpointHeader header;
   header.step = progress.step;
   header.consumed_samples = progress.consumed_samples;
@@ -22,31 +24,35 @@ CheckpointHeader header_of(const Settings& settings, const Progress& progress) {
   header.model_section = section_text(settings, "model");
   header.optimizer_section = section_text(settings, "optimizer");
   header.data_section = section_text(settings, "data");
+  header.schedule_section = schedule_text(rate);
   return header;
 }
 
 }  // namespace
 
-void Trainer::load(const std::filesystem::path& path, bool with_state, Trust trust) {
-  const CheckpointHeader header = read_header(path);
+void Trainer::load(const std::filesystem::path& path, bool with_state) {
+  const CheckpointContext context{grid_.world(), device_.compute(), log_};
+  const CheckpointHeader header = read_header(context, path);
   std::string shapes;
   const std::string now = section_text(settings_, "model") + section_text(settings_, "optimizer") +
                           section_text(settings_, "data");
   const std::string then = header.model_section + header.optimizer_section + header.data_section;
   for (const SettingDifference& d : differences(then, now)) {
+    const bool of_schedule =
+        d.name == "optimizer.learning_rate" && !header.schedule_section.empty();
     if (d.effect == SettingEffect::shape)
       shapes +=
           fmt::format("\n  {}: {} in the checkpoint, {} in the deck", d.name, d.before, d.after);
-    else if (d.effect == SettingEffect::numbers && with_state)
+    else if (d.effect == SettingEffect::numbers && with_state && !of_schedule)
       log_.warning("{} was {} when the checkpoint was written; the deck's {} is used", d.name,
                    d.before, d.after);
   }
   require(shapes.empty(), ExitCode::bad_config, "{} is of another model:{}", path.string(), shapes);
+  if (with_state) take_schedule(header, path);
 
-  const CheckpointContext context{grid_.world(), device_.compute(), log_};
   std::vector<GlobalSlice> slices =
       with_state ? optimizer_->load_slices() : memory_->store.value_slices("weights/");
-  load_checkpoint(context, path, slices, trust);
+  load_checkpoint(context, path, slices);
   if (with_state) {
     optimizer_->values_from_masters();
     progress_ = {header.step, header.consumed_samples, header.updates, header.update_samples};
@@ -56,27 +62,42 @@ void Trainer::load(const std::filesystem::path& path, bool with_state, Trust tru
   }
 }
 
-void Trainer::save() {
-  if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
-  const auto timer = phases_.enter("save");
-  const auto start = std::chrono::steady_clock::now();
-  std::vector<GlobalSlice> slices = optimizer_->weight_slices();
-  for (GlobalSlice& slice : optimizer_->state_slices()) slices.push_back(std::move(slice));
+// The course of the learning rate is the run's: a longer run keeps the length it was started with,
+// and anything else that differs needs the deck's word.
+void Trainer::take_schedule(const CheckpointHeader& header, const std::filesystem::path& path) {
+  if (header.schedule_section.empty()) return;
+  const std::optional<LearningRate> stored = parse_schedule(header.schedule_section);
+  require(stored.has_value(), ExitCode::bad_data, "{}: the schedule in its header is not readable",
+          path.string());
+  const std::string note = keep_decay(
+      deck_, fmt::format("[schedule]\ndecay = {}\n[batch]\nglobal = 1\n", stored->decay));
+  if (!note.empty()) log_.info("{}", note);
+  rate_ = learning_rate_of(settings_);
+  const auto differ = schedule_differences(header.schedule_section, schedule_text(rate_));
+  if (differ.empty()) return;
+  const std::string list = fmt::format("\n  {}", fmt::join(differ, "\n  "));
+  using Resume = ScheduleSettings::Resume;
+  require(settings_.schedule.resume != Resume::same, ExitCode::bad_config,
+          "{} was saved under another learning-rate schedule:{}\nschedule.resume = keep goes on "
+          "with its, schedule.resume = replace with the deck's",
+          path.string(), list);
+  const bool keeps = settings_.schedule.resume == Resume::keep;
+  log_.info("the learning-rate schedule is that of the {}:{}", keeps ? "checkpoint" : "deck", list);
+  if (keeps) rate_ = *stored;
+}
+
+SavedState Trainer::saved_state() {
+  SavedState state;
+  state.header = header_of(settings_, progress_, rate_);
+  state.slices = optimizer_->weight_slices();
+  for (GlobalSlice& slice : optimizer_->state_slices()) state.slices.push_back(std::move(slice));
   nlohmann::ordered_json sidecar;
   sidecar["step"] = progress_.step;
   sidecar["grid"] = plan_.grid.text();
   sidecar["versions"] = version_text();
   sidecar["deck"] = to_deck_text(settings_);
-  const SaveReport report =
-      checkpoints_->save(header_of(settings_, progress_), slices, sidecar.dump(2) + "\n",
-                         static_cast<int>(settings_.checkpoint.keep));
-  saved_step_ = progress_.step;
-  last_save_seconds_ = grid_.world().max(seconds_since(start));
-  log_.info("saved {} ({:.1f} MiB in {:.2f} s, {:.2f} GB/s; rank {} wrote for {:.2f} s)",
-            report.path.filename().string(), static_cast<double>(report.file_bytes) / (1 << 20),
-            report.seconds, report.bytes_per_second() * 1e-9, report.slowest_rank,
-            report.slowest_seconds);
-  if (watchdog_ != nullptr) watchdog_->rest();
+  state.sidecar = sidecar.dump(2) + "\n";
+  return state;
 }
 
 void Trainer::dump_gradients() {
@@ -97,7 +118,7 @@ void Trainer::dump_gradients() {
   std::filesystem::create_directories(directory, ignored);
   const CheckpointContext context{grid_.world(), device_.compute(), log_};
   CheckpointSave save(context, directory / fmt::format("step_{:09}.h5", progress_.step + 1),
-                      header_of(settings_, progress_), slices);
+                      header_of(settings_, progress_, rate_), slices);
   save.commit(save.write(), "{}\n");
   log_.info("gradients of step {} (sums over counted tokens) are in {}", progress_.step + 1,
             directory.string());

@@ -79,6 +79,8 @@ struct ScheduleSettings {
   double minimum = 0, initial = 0;
   int64_t wsd_decay = 0;
   WsdKind wsd_kind = WsdKind::exponential;
+  enum class Resume : uint8_t { same, keep, replace };
+  Resume resume = Resume::same;
 };
 
 struct DataSettings {
@@ -100,6 +102,12 @@ struct CheckpointSettings {
   int64_t keep = 2;
   std::string load;
   bool load_optimizer = true;
+  bool asynchronous = true;
+  int64_t memory = 0;  // MiB of host memory a rank; 0: what the state needs
+  int64_t retries = 3;
+  double retry_after = 10;  // seconds
+  int64_t alignment = 0;    // KiB; 0: by the size of the file
+  int64_t stripes = 0;      // 0: as the directory has it
 };
 
 struct LogSettings {
@@ -114,6 +122,7 @@ struct FaultSettings {
   double grace = 2;     // seconds; mpirun's
   int64_t check_replicas = 0;
   int64_t skip_limit = 5;
+  double hours_between_failures = 0;  // of the whole job; 0: 50000 / ranks
 };
 
 struct Settings {

@@ -23,11 +23,18 @@
 
 namespace trireme {
 
+// Wishes for the file on a parallel file system. The alignment is part of the file's bytes.
+struct CheckpointHints {
+  int64_t alignment = 0;  // of large tensors, in bytes: a power of two, 4 KiB to 1 MiB; 0: by size
+  int64_t stripes = 0;    // Lustre: storage targets of a file, -1 for all; 0: the directory's way
+};
+
 // What saving and loading work with. References outlive the calls.
 struct CheckpointContext {
   const Communicator& world;
   Stream& stream;  // copies from and to device memory
   const Log& log;
+  CheckpointHints hints = {};
 };
 
 // Where the elements of slices lie.
@@ -51,11 +58,23 @@ struct SaveReport {
   double seconds = 0;    // from the start to the rename, on rank 0
   int slowest_rank = 0;  // that wrote for the longest time
   double slowest_seconds = 0;
+  double fastest_seconds = 0;  // of the rank that wrote for the shortest time
+  double pause_seconds = 0;    // for which training stood still, on the rank where it was longest
+  int64_t streamed_bytes = 0;  // written during the pause, for want of snapshot memory
+  std::string prune_fault;     // rank 0: why old checkpoints stay
   double bytes_per_second() const { return static_cast<double>(file_bytes) / seconds; }
 };
 
-// One save in three steps. The first and the last make collective calls on the main thread; the one
-// between makes none, so that a plain thread can run it while training goes on.
+// What rank 0's last step came to.
+struct FinishResult {
+  bool ok = true;
+  std::string fault;
+  std::string prune_fault;  // set by CheckpointDirectory: the new file is safe, old ones stay
+  double seconds = 0;       // from the start of the save to the rename
+};
+
+// One save. The constructor, `agree` and `conclude` make collective calls on the main thread; what
+// lies between makes none, so that a plain thread can run it while training goes on.
 class CheckpointSave {
  public:
   // Collective. Proves that the slices of all ranks hold each element of each tensor exactly once,
@@ -74,11 +93,26 @@ class CheckpointSave {
   // Local, any thread, once: writes this rank's slices at their places and syncs them. Never
   // throws.
   WriteResult write() noexcept;
+  // The same in parts: some of the slices given to the constructor, whose bytes may have been
+  // copied to other memory since; then the sync. A failure is kept in `result` and ends what
+  // follows. Device memory is read on the main thread only.
+  void write_some(std::span<const GlobalSlice> slices, SliceMemory memory,
+                  WriteResult& result) noexcept;
+  void sync(WriteResult& result) noexcept;
 
-  // Collective, main thread. Agrees on the worst result, completes checksums, refuses NaN and
-  // infinite values (Error(internal), tensors named), writes `sidecar` as path with .json, renames,
-  // syncs the directory. Any failure: the same Error(io) on all ranks, the older file of that name
-  // untouched. `before_rename` runs on rank 0 and may throw.
+  // Collective. Agrees on the worst result, sums checksums, refuses NaN and infinite values
+  // (Error(internal), tensors named). Any other failure: the same Error(io) on all ranks, the older
+  // file of that name untouched.
+  void agree(const WriteResult& mine);
+  // Local, any thread, behind `agree`; does something on rank 0 only: writes index and first block,
+  // syncs, writes `sidecar` as path with .json, renames, syncs the directory. `before_rename` may
+  // throw.
+  FinishResult finish(const std::string& sidecar,
+                      const std::function<void()>& before_rename = {}) noexcept;
+  // Collective. Error(io) on all ranks where rank 0 could not finish.
+  SaveReport conclude(const WriteResult& mine, const FinishResult& finished);
+
+  // Collective: `agree`, `finish` and `conclude`.
   SaveReport commit(const WriteResult& mine, const std::string& sidecar,
                     const std::function<void()>& before_rename = {});
 
@@ -87,16 +121,21 @@ class CheckpointSave {
   std::unique_ptr<Impl> impl_;
 };
 
-// Whether `load_checkpoint` reads and checks every byte of the file before it uses any.
+// Whether `load_checkpoint` checks every byte of the file as it reads.
 enum class Trust : uint8_t { verify, verified };
 
+// Collective. The header of a whole file, read by rank 0; throws as CheckpointFile does, on all
+// ranks. The structure is checked, tensor data are not.
+CheckpointHeader read_header(const CheckpointContext& context, const std::filesystem::path& path);
+
 // Collective. Fills the slices of every rank from the file; each rank reads only its own (any
-// number of ranks may ask for the same element). f32 and bf16 are converted into each other,
+// number of ranks may ask for the same element), and with Trust::verify a share of what nobody asks
+// for, so that the file is read once. f32 and bf16 are converted into each other,
 // rounding to nearest even; other types must be equal. All ranks throw the same error, with a list
 // of what is wrong: Error(bad_config) when a tensor is missing, has another shape, or a group of
 // tensors that is asked for
-// ("weights/") holds one that no rank asks for: another model; Error(bad_data) for a damaged file;
-// Error(no_input) when there is none.
+// ("weights/") holds one that no rank asks for: another model; Error(bad_data) for a damaged file,
+// after the slices were filled with what it held; Error(no_input) when there is none.
 void load_checkpoint(const CheckpointContext& context, const std::filesystem::path& path,
                      std::span<const GlobalSlice> slices, Trust trust = Trust::verify,
                      SliceMemory memory = SliceMemory::device);

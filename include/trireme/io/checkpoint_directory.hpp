@@ -30,18 +30,28 @@ class CheckpointDirectory {
   // Collective. Plan, write, commit, prune, in one call; `keep` as for `prune`.
   SaveReport save(const CheckpointHeader& header, std::span<const GlobalSlice> slices,
                   const std::string& sidecar, int keep);
-  // The same in steps, to write in a thread: `begin`, then CheckpointSave::write, then `commit`.
+  // The same in steps, some of them in a thread (BackgroundSave): `begin`, CheckpointSave::write,
+  // CheckpointSave::agree, `finish`, CheckpointSave::conclude.
   std::unique_ptr<CheckpointSave> begin(const CheckpointHeader& header,
                                         std::span<const GlobalSlice> slices,
                                         SliceMemory memory = SliceMemory::device) const;
-  SaveReport commit(CheckpointSave& save, const WriteResult& mine, const std::string& sidecar,
-                    int keep);
+  // Local, any thread: finishes under the lease, then prunes.
+  FinishResult finish(CheckpointSave& save, int64_t step, const std::string& sidecar,
+                      int keep) const noexcept;
+  // Collective. Throws Error(io) when this job lost its lease.
+  void require_lease() const;
 
   // Collective. The newest checkpoint whose every byte verifies; broken ones are named in a warning
   // and skipped. None when there is no checkpoint at all; Error(bad_data) when there are some and
   // none is whole, for a run must not start over in silence. What it returns is protected from
   // pruning.
   std::optional<std::filesystem::path> newest_whole();
+  // Collective. Calls `load`, which throws the same Error on all ranks, for the newest checkpoint;
+  // where that is damaged or cannot be read (bad_data, io, no_input), it is named in a warning and
+  // the next older one is tried. Which one was loaded, protected from pruning; otherwise as
+  // newest_whole.
+  std::optional<std::filesystem::path> load_newest(
+      const std::function<void(const std::filesystem::path&)>& load);
   // This file is never pruned (a checkpoint that was loaded by name).
   void protect(const std::filesystem::path& path) { protected_.push_back(path); }
   // Collective. Renames checkpoints of later steps to NAME.superseded: for a run that starts again

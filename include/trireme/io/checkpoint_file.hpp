@@ -30,6 +30,7 @@ struct CheckpointHeader {
   std::string model_section;  // text of the deck's sections
   std::string optimizer_section;
   std::string data_section;
+  std::string schedule_section;  // of the learning rate, lengths in samples; empty in older files
   bool operator==(const CheckpointHeader&) const = default;
 };
 
@@ -67,6 +68,7 @@ class CheckpointFile {
 
   const std::filesystem::path& path() const;
   int64_t file_bytes() const;
+  uint64_t version() const;  // of the format
   // Equal for equal contents; from the checksums that the file carries.
   uint64_t fingerprint() const;
   const CheckpointHeader& header() const;
@@ -78,9 +80,10 @@ class CheckpointFile {
   void read(const StoredTensor& tensor, int64_t first, std::span<std::byte> to) const;
 
   // Reads share `part` of `parts` of the file: sums over what was read, [0] for the structure, then
-  // one for each tensor. Summed over all parts they must equal `expected_sums`. At most 8 MiB of
-  // memory.
-  std::vector<ElementScan> scan_share(int part, int parts) const;
+  // one for each tensor. Summed over all parts they are those of the file. Tensors marked in
+  // `skipped` (none, where it is empty) are not read. At most 8 MiB of memory.
+  std::vector<ElementScan> scan_share(int part, int parts,
+                                      const std::vector<bool>& skipped = {}) const;
   // Compares summed scans with what the file says of itself.
   VerifyReport judge(std::span<const ElementScan> scans) const;
 

@@ -47,6 +47,8 @@ class ShardLayout {
   // Whether this rank speaks for a piece: each element of the model has exactly one speaker in the
   // world. It counts the piece for the norm and saves it.
   bool speaks_for(const OwnedPiece& piece) const;
+  // Bytes that this rank saves: values of type `value`, f32 master weights and two moments.
+  int64_t saved_bytes(DType value) const;
 
  private:
   const ParameterTable* table_;

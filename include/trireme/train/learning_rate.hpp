@@ -6,6 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "trireme/config/settings.hpp"
 
@@ -28,5 +31,13 @@ struct LearningRate {
 LearningRate learning_rate_of(const Settings& settings);
 
 double learning_rate_at(const LearningRate& schedule, int64_t samples);
+
+// The schedule as lines `key = value`, without what has no effect: equal texts are equal courses of
+// the rate. For checkpoint headers.
+std::string schedule_text(const LearningRate& schedule);
+// Nothing where the text is not one of schedule_text's.
+std::optional<LearningRate> parse_schedule(const std::string& text);
+// "maximum = 0.002 in the checkpoint, 0.0005 in the deck", one for each line that differs.
+std::vector<std::string> schedule_differences(const std::string& stored, const std::string& now);
 
 }  // namespace trireme

@@ -79,4 +79,13 @@ class RankMemory {
 // Bytes by purpose of the rank at `plan.here`.
 std::vector<ArenaLine> planned_memory(const RankPlan& plan);
 
+// Page-locked host memory of the rank for the snapshot of asynchronous saves, and what it would
+// need to hold all of its state (the same without a limit). 0 where saves are not asynchronous.
+struct SnapshotPlan {
+  int64_t bytes = 0, needed = 0;
+};
+SnapshotPlan snapshot_plan(const CheckpointSettings& settings, const ShardLayout& layout,
+                           DType compute);
+SnapshotPlan snapshot_plan(const CheckpointSettings& settings, const RankPlan& plan);
+
 }  // namespace trireme

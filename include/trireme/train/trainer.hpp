@@ -6,6 +6,7 @@
 // stopped.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "trireme/train/phases.hpp"
 #include "trireme/train/rank_plan.hpp"
 #include "trireme/train/sample_log.hpp"
+#include "trireme/train/saver.hpp"
 #include "trireme/train/step_report.hpp"
 #include "trireme/train/stop_request.hpp"
 #include "trireme/train/watchdog.hpp"
@@ -72,8 +74,8 @@ class Trainer {
  private:
   void open_directory();
   void restore();
-  void keep_schedule();
-  void load(const std::filesystem::path& path, bool with_state, Trust trust);
+  void load(const std::filesystem::path& path, bool with_state);
+  void take_schedule(const CheckpointHeader& header, const std::filesystem::path& path);
   void announce() const;
   void build();
   void open_sources();
@@ -92,7 +94,7 @@ class Trainer {
   double validation_loss(const ValidationSet& set, int64_t& tokens);
   void open_validation();
   void open_sample_log();
-  void save();
+  SavedState saved_state();
   void dump_gradients();
   void write_deck() const;
   void check_replicas();
@@ -125,6 +127,7 @@ class Trainer {
   std::unique_ptr<CheckpointDirectory> checkpoints_;
   std::unique_ptr<Watchdog> own_watchdog_;
   std::unique_ptr<MetricsFile> metrics_;
+  std::unique_ptr<Saver> saver_;
   const StopRequest* stop_ = nullptr;
   Phases phases_;
   Progress progress_;
@@ -132,11 +135,10 @@ class Trainer {
   bool evaluates_ = false;
   std::vector<ValidationSet> validation_;
   std::unique_ptr<SampleLog> sample_log_;
-  int64_t saved_step_ = -1;
   int64_t skipped_in_a_row_ = 0;
   int64_t lines_ = 0;
-  double recent_seconds_ = 0;     // of a step, smoothed: for the time that is left
-  double last_save_seconds_ = 0;  // of the slowest rank
+  double recent_seconds_ = 0;  // of a step, smoothed: for the time that is left
+  std::chrono::steady_clock::time_point asked_at_;
 };
 
 }  // namespace trireme
