@@ -87,13 +87,19 @@ class Job:
             except ProcessLookupError:
                 pass
 
-    def wait(self, limit=600):
-        """Exit code of the launcher, once every rank is gone too; None at the limit."""
+    def wait(self, limit=180):
+        """Exit code of the launcher, once every rank is gone too; None at the limit, after saying
+        who is left."""
         end = time.monotonic() + limit
         while time.monotonic() < end:
             if self.process.poll() is not None and not any(is_alive(p) for p in self.known):
                 return self.process.returncode
             time.sleep(0.005)
+        self.ranks()
+        for process in [*self.known, self.process.pid]:
+            if is_alive(process):
+                print(f"left: {process} {describe(process)}", flush=True)
+        print(self.text()[-1000:], flush=True)
         for process in [*self.known, self.process.pid]:
             try:
                 os.kill(process, signal.SIGKILL)
@@ -112,6 +118,17 @@ def is_alive(process):
             return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def describe(process):
+    words = []
+    for name in ("comm", "wchan"):
+        try:
+            with open(f"/proc/{process}/{name}") as file:
+                words.append(file.read().strip())
+        except OSError:
+            pass
+    return " ".join(words)
 
 
 def checkpoints(directory, suffix=".h5"):

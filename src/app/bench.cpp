@@ -16,14 +16,15 @@ struct Bench {
   int (*run)(MpiSession&, std::vector<std::string>, const std::string&);
   const char* usage;
 };
-constexpr std::array<Bench, 3> kBenches = {
+constexpr std::array<Bench, 4> kBenches = {
     {{"ops", bench_ops,
       "trireme bench ops [--dtype f32|bf16] [--shape gpt2|llama] [--tokens N] [--sequence N] "
       "[--only NAME]"},
      {"step", bench_step, "trireme bench step DECK [--steps N] [--section.key=value ...]"},
      {"comm", bench_comm,
       "trireme bench comm [DECK] [--grid.tp=N --grid.cp=N --grid.pp=N] [--dtype f32|bf16] "
-      "[--most BYTES]"}}};
+      "[--most BYTES]"},
+     {"save", bench_save, "trireme bench save DIRECTORY [--bytes N] [--turns N]"}}};
 
 }  // namespace
 

@@ -14,5 +14,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
 int bench_ops(MpiSession& session, std::vector<std::string> words, const std::string& usage);
 // The groups of a process grid: checked first, then timed; slow ranks are named. Collective.
 int bench_comm(MpiSession& session, std::vector<std::string> words, const std::string& usage);
+// Saving and loading a state in a directory, beside plain files and copies. Collective.
+int bench_save(MpiSession& session, std::vector<std::string> words, const std::string& usage);
 
 }  // namespace trireme::app

@@ -28,6 +28,7 @@ constexpr const char* kUsage =
     "  bench ops [--dtype T] [--shape gpt2|llama] [--tokens N] [--sequence N] [--only NAME]\n"
     "  bench step DECK [--steps N]            a whole training step\n"
     "  bench comm [DECK] [--grid.tp=N ...] [--dtype T] [--most BYTES]\n"
+    "  bench save DIRECTORY [--bytes N]       saving and loading there\n"
     "                                         validated timings on this machine\n"
     "  help [SECTION[.KEY]]                   the keys of a deck; trireme --version\n"
     "Commands that train are started by a launcher: mpirun -n 4 trireme train inputs/tiny.ini\n";

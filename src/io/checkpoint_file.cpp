@@ -20,6 +20,7 @@ void for_each_piece(const io::PosixFile& file, io::Extent extent, std::vector<st
   for (int64_t at = extent.first; at < extent.last; at += kScanBytes) {
     const auto count = static_cast<size_t>(std::min(kScanBytes, extent.last - at));
     const std::span<std::byte> piece = std::span(buffer).first(count);
+    file.start_reading(at + kScanBytes, std::min(kScanBytes, extent.last - at));
     file.read_at(piece, at);
     use(piece, at);
   }
@@ -103,9 +104,14 @@ void CheckpointFile::read(const StoredTensor& tensor, int64_t first,
   impl_->file.read_at(to, tensor.offset + first * width);
 }
 
+void CheckpointFile::prepare(const StoredTensor& tensor, int64_t first, int64_t count) const {
+  const auto width = static_cast<int64_t>(size_of(tensor.dtype));
+  impl_->file.start_reading(tensor.offset + first * width, count * width);
+}
+
 std::vector<ElementScan> CheckpointFile::scan_share(int part, int parts,
                                                     const std::vector<bool>& skipped) const {
-  std::vector<std::byte> buffer(static_cast<size_t>(kScanBytes));
+  std::vector<std::byte> buffer(static_cast<size_t>(std::min(kScanBytes, file_bytes())));
   std::vector<ElementScan> scans(tensors().size() + 1);
   for (size_t i = 0; i < impl_->structure.size(); ++i) {
     if (static_cast<int>(i % static_cast<size_t>(parts)) != part) continue;

@@ -103,10 +103,13 @@ class SliceReader {
     const int64_t step = io::HostWindow::kBytes / widest;
     for (int64_t i = 0; i < walk.runs(); ++i) {
       const io::Run run = walk.run(i);
-      for (int64_t at = 0; at < run.count; at += step)
-        read_part(slice, stored,
-                  {run.whole_index + at, run.local_index + at, std::min(step, run.count - at)},
-                  counts);
+      file_.prepare(stored, run.whole_index, std::min(2 * step, run.count));
+      for (int64_t at = 0; at < run.count; at += step) {
+        const int64_t count = std::min(step, run.count - at);
+        if (at + 2 * step < run.count)
+          file_.prepare(stored, run.whole_index + at + 2 * step, std::min(step, run.count - at));
+        read_part(slice, stored, {run.whole_index + at, run.local_index + at, count}, counts);
+      }
     }
   }
   std::vector<ElementScan>& scans() { return scans_; }

@@ -55,7 +55,7 @@ struct CheckpointSave::Impl {
   io::FileIndex index;
   io::PosixFile
       file;  // this rank's, from its first byte to its sync: a failure to sync is seen here
-  Clock::time_point start = Clock::now();
+  double plan_seconds = 0;
   bool owns_temporary = false;
 
   Impl(const CheckpointContext& c, const std::filesystem::path& p, SliceMemory m)
@@ -93,12 +93,14 @@ CheckpointSave::CheckpointSave(const CheckpointContext& context, const std::file
   for (const GlobalSlice& slice : slices)
     if (!slice.local.empty()) impl_->slices.push_back(slice);
   context.stream.synchronize();
+  const Clock::time_point start = Clock::now();
   try {
     impl_->plan(header);
   } catch (...) {
     impl_->remove_temporary();
     throw;
   }
+  impl_->plan_seconds = seconds_since(start);
 }
 
 CheckpointSave::~CheckpointSave() {
@@ -129,6 +131,7 @@ void CheckpointSave::Impl::write_slice(io::HostWindow& window, const GlobalSlice
       const auto bytes = window.read(slice.local, run.local_index + at, count);
       scan.add(scan_elements(slice.local.dtype, bytes, run.whole_index + at));
       file.write_at(bytes, offset);
+      file.start_writing(offset, static_cast<int64_t>(bytes.size()));
       result.bytes += static_cast<int64_t>(bytes.size());
       at += count;
     }
@@ -210,10 +213,11 @@ FinishResult CheckpointSave::finish(const std::string& sidecar,
                                     const std::function<void()>& before_rename) noexcept {
   FinishResult result;
   if (!impl_->is_writer()) return result;
+  const Clock::time_point start = Clock::now();
   const auto failure = io::attempt([&] { impl_->finish(sidecar, before_rename); });
   if (failure) result.fault = failure->text;
   result.ok = !failure.has_value();
-  result.seconds = seconds_since(impl_->start);
+  result.seconds = seconds_since(start);
   return result;
 }
 
@@ -230,8 +234,9 @@ SaveReport CheckpointSave::conclude(const WriteResult& mine, const FinishResult&
   SaveReport report;
   report.path = impl_->path;
   report.file_bytes = impl_->index.file_bytes;
-  report.seconds = world.max(finished.seconds);
   report.slowest_seconds = world.max(mine.seconds);
+  report.seconds =
+      world.max(impl_->plan_seconds) + report.slowest_seconds + world.max(finished.seconds);
   report.fastest_seconds = world.min(mine.seconds);
   const int64_t candidate = mine.seconds == report.slowest_seconds ? world.rank() : world.size();
   report.slowest_rank = static_cast<int>(world.min(candidate));

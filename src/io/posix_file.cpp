@@ -65,8 +65,8 @@ PosixFile& PosixFile::operator=(PosixFile&& other) noexcept {
 }
 
 PosixFile PosixFile::open_to_read(const std::filesystem::path& path) {
-  const int descriptor = uninterrupted(
-      [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  const int descriptor =
+      uninterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) fail_with("open", path, errno);
   PosixFile file(descriptor, path);
   struct stat status {};
@@ -110,6 +110,15 @@ void PosixFile::write_at(std::span<const std::byte> bytes, int64_t offset) const
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += done;
   }
+}
+
+void PosixFile::start_writing(int64_t offset, int64_t bytes) const {
+  // Without a wait it neither reports nor forgets an error of the disk.
+  static_cast<void>(::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE));
+}
+
+void PosixFile::start_reading(int64_t offset, int64_t bytes) const {
+  static_cast<void>(::posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_WILLNEED));
 }
 
 void PosixFile::read_at(std::span<std::byte> bytes, int64_t offset) const {
@@ -157,8 +166,8 @@ bool remove_file(const std::filesystem::path& path) {
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const int descriptor = uninterrupted(
-      [&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
+  const int descriptor =
+      uninterrupted([&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   require(descriptor >= 0, ExitCode::io, "cannot open directory {}: {}", directory.string(),
           system_reason(errno));
   const int result = uninterrupted([&] { return ::fsync(descriptor); });

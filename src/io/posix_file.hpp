@@ -34,6 +34,11 @@ class PosixFile {
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
   void write_at(std::span<const std::byte> bytes, int64_t offset) const;
+  // Lets the disk start on what was just written while the caller goes on; `sync` waits for it and
+  // reports its errors. A wish.
+  void start_writing(int64_t offset, int64_t bytes) const;
+  // The same for what will be read next.
+  void start_reading(int64_t offset, int64_t bytes) const;
   // Error(bad_data) when the file ends before.
   void read_at(std::span<std::byte> bytes, int64_t offset) const;
   // Takes the blocks of [0, bytes) from the file system now, reading as zeros, so that later writes

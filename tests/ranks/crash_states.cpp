@@ -218,7 +218,9 @@ class Explorer {
       for (const size_t i : undecided(stop)) {
         const auto kind = random() % 3;
         const bool tears = kind == 2 && disk_.call(i).call == Call::write;
-        choice[i] = tears ? 0.001 + static_cast<double>(random() % 998) / 1000 : kind == 0 ? 0.0 : 1.0;
+        choice[i] = tears       ? 0.001 + static_cast<double>(random() % 998) / 1000
+                    : kind == 0 ? 0.0
+                                : 1.0;
       }
       try_state(stop, choice);
     }

@@ -75,7 +75,7 @@ TEST_F(Failures, TheDiskFillsUpBeforeALaterSave) {
   const SmallDisk disk(folder_ / "disk", 5 << 10);
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
   const std::filesystem::path straight = folder_ / "straight", directory = folder_ / "disk" / "run";
-  const Lines lines = {"checkpoint.every=2", "run.steps=8", "grid.pp=2"};
+  const Lines lines = {"checkpoint.every=2", "checkpoint.retries=0", "run.steps=8", "grid.pp=2"};
   train(straight, 2, lines);
   const ProgramResult failed = train(directory, 2, lines, 74);
   expect_text(failed, "No space left");
@@ -91,6 +91,37 @@ TEST_F(Failures, TheDiskFillsUpBeforeALaterSave) {
   EXPECT_TRUE(file_bytes(checkpoint_path(directory, 8)) ==
               file_bytes(checkpoint_path(straight, 8)));
   EXPECT_EQ(read_metrics(directory), read_metrics(straight));
+}
+
+// A failed save is a warning: training goes on, and when there is space again nothing is lost.
+TEST_F(Failures, AFailedSaveIsTriedAgain) {
+  const SmallDisk disk(folder_ / "disk", 5 << 10);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs is not permitted here";
+  const std::filesystem::path straight = folder_ / "straight", directory = folder_ / "disk" / "run";
+  const Lines lines = {"checkpoint.every=2", "run.steps=12", "grid.dp=2",
+                       "checkpoint.retry_after=0.5", "checkpoint.retries=100"};
+  train(straight, 2, lines);
+  BackgroundRun run(2, words(directory, lines), folder_ / "output");
+  const auto failed = [&] { return run.output().find("failed: ") != std::string::npos; };
+  ASSERT_TRUE(run.wait_until(failed)) << run.output();
+  ASSERT_TRUE(disk.resize(64 << 10));
+  const ProgramResult ended = run.wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.output;
+  expect_text(ended, "No space left");
+  expect_text(ended, "of 100 follows in 0.5 s");
+  for (int64_t step : steps_in(directory))
+    EXPECT_TRUE(file_bytes(checkpoint_path(directory, step)) ==
+                file_bytes(checkpoint_path(straight, step)));
+  EXPECT_EQ(steps_in(directory).front(), 12);
+  EXPECT_EQ(read_metrics(directory), read_metrics(straight));
+  // With a budget of two the third failure ends the job.
+  disk.fill_up_to(64);
+  const ProgramResult over =
+      train(directory, 2,
+            {"checkpoint.every=2", "run.steps=14", "schedule.decay=12", "checkpoint.retry_after=0",
+             "checkpoint.retries=2", "grid.dp=2"},
+            74);
+  EXPECT_EQ(steps_in(directory).front(), 12);
 }
 
 // A rank that is killed takes the job with it: mpirun returns 128 + 9, nobody stays behind.

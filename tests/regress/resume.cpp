@@ -154,12 +154,16 @@ TEST_F(Resume, ChangedSchedulesAndBatches) {
     int64_t batch;
   };
   const std::vector<Change> changes = {
-      {{"optimizer.learning_rate=5e-4", "schedule.minimum=3e-4"},
+      {{"optimizer.learning_rate=5e-4", "schedule.minimum=3e-4", "schedule.resume=replace"},
        {.maximum = 5e-4, .minimum = 3e-4, .warmup = 16, .decay = 80},
        8},
-      {{"schedule.decay=20", "run.steps=20"},
+      {{"schedule.decay=20", "run.steps=20", "schedule.resume=replace"},
        {.maximum = 2e-3, .minimum = 1e-4, .warmup = 16, .decay = 160},
        8},
+      {{"optimizer.learning_rate=5e-4", "schedule.kind=linear", "schedule.resume=keep"},
+       {.maximum = 2e-3, .minimum = 1e-4, .warmup = 16, .decay = 80},
+       8},
+      // The same in sequences: no other schedule.
       {{"batch.global=4", "schedule.decay=20", "schedule.warmup=4"},
        {.maximum = 2e-3, .minimum = 1e-4, .warmup = 16, .decay = 80},
        4}};
@@ -176,6 +180,29 @@ TEST_F(Resume, ChangedSchedulesAndBatches) {
       EXPECT_DOUBLE_EQ(metrics[i].learning_rate, learning_rate_at(change.schedule, samples)) << i;
       EXPECT_EQ(metrics[i].consumed_samples, samples + change.batch);
     }
+  }
+}
+
+// Another schedule by accident is refused before anything is touched, with both ways out.
+TEST_F(Resume, AnotherScheduleNeedsTheDecksWord) {
+  train("run", 1, {"run.steps=4", "checkpoint.every=4"});
+  const auto before = snapshot(folder_ / "run");
+  const std::vector<std::pair<Lines, Lines>> cases = {
+      {{"optimizer.learning_rate=5e-4"}, {"maximum: 0.002 in the checkpoint, 0.0005 in the deck"}},
+      {{"schedule.kind=linear"}, {"kind: cosine in the checkpoint, linear in the deck"}},
+      {{"schedule.decay=9", "schedule.minimum=0"},
+       {"decay: 32 in the checkpoint, 72 in the deck (sequences)",
+        "minimum: 0.0001 in the checkpoint, 0 in the deck"}},
+      {{"batch.global=4"}, {"warmup: 16 in the checkpoint, 8 in the deck (sequences)"}}};
+  for (const auto& [lines, texts] : cases) {
+    Lines all = lines;
+    all.insert(all.end(), {"run.steps=6", "run.directory=" + (folder_ / "run").string()});
+    const ProgramResult result = run_trireme(1, small_run(folder_.path(), all));
+    EXPECT_EQ(result.exit_code, 78) << result.output;
+    for (const std::string& text : texts)
+      EXPECT_NE(result.output.find(text), std::string::npos) << text << "\n" << result.output;
+    EXPECT_NE(result.output.find("schedule.resume = keep"), std::string::npos) << result.output;
+    EXPECT_TRUE(snapshot(folder_ / "run") == before);
   }
 }
 

@@ -201,6 +201,7 @@ inline CheckpointHeader header_at(int64_t step) {
   header.model_section = "family = gpt2\nlayers = 3\n";
   header.optimizer_section = "zero = 1\n";
   header.data_section = "kind = mock\n";
+  header.schedule_section = "kind = constant\nmaximum = 0.001\n";
   return header;
 }
 

@@ -165,7 +165,7 @@ TEST(CheckpointFile, EveryFlippedBitIsFound) {
   const auto put_byte = [&](int64_t place, char byte) { file.seekp(place).put(byte).flush(); };
   // Anywhere in the file, then in the small parts that a random place would miss.
   std::vector<size_t> places;
-  for (int i = 0; i < 100; ++i) places.push_back(random() % bytes.size());
+  for (int i = 0; i < 1000; ++i) places.push_back(random() % bytes.size());
   const auto add_places = [&](int64_t first, int64_t count, int trials) {
     for (int i = 0; i < trials; ++i)
       places.push_back(static_cast<size_t>(first) + random() % static_cast<size_t>(count));

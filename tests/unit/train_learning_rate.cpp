@@ -166,5 +166,31 @@ TEST(LearningRate, ResumeGivesTheStraightRunsRates) {
   EXPECT_EQ(learning_rate_at(kept, 19 * 6), 1e-5);
 }
 
+// The text in a checkpoint reads back to the same rates, and says what differs.
+TEST(LearningRate, AsTextAndBack) {
+  for (const auto& [words, lines] : std::vector<std::pair<std::vector<std::string>, int>>{
+           {{}, 6},
+           {{"--schedule.kind=constant", "--schedule.warmup=0"}, 2},
+           {{"--schedule.kind=wsd", "--schedule.wsd_decay=3", "--schedule.wsd_kind=minus_sqrt"}, 8},
+           {{"--schedule.kind=inverse_square_root", "--optimizer.learning_rate=0.1"}, 6}}) {
+    const LearningRate rate = learning_rate_of(parse_deck(kDeck, "a.ini", words).settings);
+    const std::string text = schedule_text(rate);
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), lines) << text;
+    const auto back = parse_schedule(text);
+    ASSERT_TRUE(back.has_value()) << text;
+    for (int64_t samples = 0; samples < 100; ++samples)
+      EXPECT_EQ(learning_rate_at(*back, samples), learning_rate_at(rate, samples)) << text;
+    EXPECT_TRUE(schedule_differences(text, text).empty());
+  }
+  for (const char* bad : {"", "kind = round\n", "maximum = 1\n", "kind = linear\nmaximum = x\n",
+                          "kind = linear\nmaximum = 1\ndecay = -5\nminimum = 0\n",
+                          "kind = constant\nmaximum = 1\nmaximum = 2\n"})
+    EXPECT_FALSE(parse_schedule(bad).has_value()) << bad;
+  const auto differ = schedule_differences("kind = constant\nmaximum = 1\n",
+                                           "kind = linear\nmaximum = 1\ndecay = 5\nminimum = 0\n");
+  ASSERT_EQ(differ.size(), 3u);
+  EXPECT_EQ(differ[0], "decay: none in the checkpoint, 5 in the deck (sequences)");
+}
+
 }  // namespace
 }  // namespace trireme

@@ -55,7 +55,7 @@ struct WriteResult {
 struct SaveReport {
   std::filesystem::path path;
   int64_t file_bytes = 0;
-  double seconds = 0;    // from the start to the rename, on rank 0
+  double seconds = 0;    // of planning, writing (on the slowest rank) and finishing
   int slowest_rank = 0;  // that wrote for the longest time
   double slowest_seconds = 0;
   double fastest_seconds = 0;  // of the rank that wrote for the shortest time
@@ -70,7 +70,7 @@ struct FinishResult {
   bool ok = true;
   std::string fault;
   std::string prune_fault;  // set by CheckpointDirectory: the new file is safe, old ones stay
-  double seconds = 0;       // from the start of the save to the rename
+  double seconds = 0;
 };
 
 // One save. The constructor, `agree` and `conclude` make collective calls on the main thread; what

@@ -78,6 +78,8 @@ class CheckpointFile {
   // Elements [first, first + elements of `to`) of the flattened tensor in its stored type, to host
   // memory.
   void read(const StoredTensor& tensor, int64_t first, std::span<std::byte> to) const;
+  // Lets the disk start on elements that are read soon.
+  void prepare(const StoredTensor& tensor, int64_t first, int64_t count) const;
 
   // Reads share `part` of `parts` of the file: sums over what was read, [0] for the structure, then
   // one for each tensor. Summed over all parts they are those of the file. Tensors marked in
