@@ -70,7 +70,7 @@ test: build-tests ## lint, build and run every test that needs no GPU
 	@tools/print_measured.sh $(BUILD)
 
 test-gpu: build-tests ## run the tests that need a GPU; they skip visibly without one
-	@ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
+	@tools/with_mps.sh ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)
 
 fuzz: ## fuzz every parser for 10 minutes (FUZZ_SECONDS=600) with clang's libFuzzer
 	@tools/fuzz.sh $(BUILD) --seconds $(or $(FUZZ_SECONDS),600)

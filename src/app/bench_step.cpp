@@ -16,6 +16,8 @@
 namespace trireme::app {
 namespace {
 
+constexpr int64_t kWarmUp = 3, kWaitingSteps = 3;
+
 // Times products of two square matrices of random numbers.
 class ProductAnchor {
  public:
@@ -79,13 +81,28 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void print_phases(const Log& log, Trainer& trainer, int64_t steps) {
-  for (const Phases::Line& line : trainer.phases().lines())
-    log.info("  {:24} {:9.2f} ms a step", line.name,
-             1e3 * line.seconds / static_cast<double>(steps));
+// Phases by the host's clock: on a GPU that is the time to launch them. Then a few more steps in
+// which the host waits for the device at the end of each phase.
+void print_phases(const Log& log, Trainer& trainer, Device& device, int64_t steps) {
+  const std::vector<Phases::Line> free_running = trainer.phases().lines();
   log.info("  exposed reduction of gradients {:.2f} ms, gathering of values {:.2f} ms a step",
            1e3 * trainer.sync().exposed_reduce_seconds() / static_cast<double>(steps),
            1e3 * trainer.sync().exposed_gather_seconds() / static_cast<double>(steps));
+  trainer.phases().reset();
+  trainer.phases().wait_at_ends([&] {
+    device.compute().synchronize();
+    device.communication().synchronize();
+  });
+  for (int64_t i = 0; i < kWaitingSteps; ++i) trainer.advance();
+  trainer.phases().wait_at_ends({});
+  trainer.settle();
+  const std::vector<Phases::Line> waiting = trainer.phases().lines();
+  log.info("  {:24} {:>12} {:>22}", "phase, ms a step", "host", "one after the other");
+  for (size_t i = 0; i < waiting.size(); ++i)
+    log.info(
+        "  {:24} {:12.2f} {:22.2f}", waiting[i].name,
+        1e3 * (i < free_running.size() ? free_running[i].seconds : 0) / static_cast<double>(steps),
+        1e3 * waiting[i].seconds / static_cast<double>(kWaitingSteps));
 }
 
 }  // namespace
@@ -96,7 +113,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   Deck deck = read_deck_together(deck_arguments(words, usage), world);
   Settings& settings = deck.settings;
   settings.data.kind = DataKind::mock;
-  settings.run.steps = steps + 3;
+  settings.run.steps = kWarmUp + steps + kWaitingSteps;
   settings.run.evaluate_every = 0;
   const Log log(world.rank());
   Device device({session.node_rank(), session.node_ranks(), 0,
@@ -107,7 +124,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   ProductAnchor anchor(device, type, device_memory_is_host() ? 2048 : 8192);
   Trainer trainer(std::move(deck), grid, device, log);
   trainer.start_fresh();
-  for (int i = 0; i < 3; ++i) trainer.advance();
+  for (int64_t i = 0; i < kWarmUp; ++i) trainer.advance();
   trainer.phases().reset();
   trainer.reset_timers();
   anchor.best(3);
@@ -132,9 +149,12 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   log.info("product     {:.4g} TFLOP/s, fastest warm {} product, turn by turn with the steps",
            product * 1e-12, name_of(type));
   log.info("share       {:.1f} % of the product's rate", 100 * rate / product);
-  log.info("memory      {:.1f} MiB taken on rank 0",
-           static_cast<double>(trainer.arena().high_water_bytes()) / (1 << 20));
-  print_phases(log, trainer, steps);
+  constexpr double kMiB = 1 << 20;
+  log.info("memory      {:.1f} MiB planned and taken on rank 0; {:.1f} MiB of {:.1f} in use",
+           static_cast<double>(trainer.arena().high_water_bytes()) / kMiB,
+           static_cast<double>(device.total_bytes() - device.free_bytes()) / kMiB,
+           static_cast<double>(device.total_bytes()) / kMiB);
+  print_phases(log, trainer, device, steps);
   return 0;
 }
 

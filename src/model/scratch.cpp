@@ -7,8 +7,17 @@
 namespace trireme {
 namespace {
 
-// The head works on pieces of the tokens so that its logits stay below this.
+// The head works on pieces of the tokens so that its logits stay near this.
 constexpr int64_t kLogitsBytes = int64_t{1} << 30;
+// Rows of a piece are a multiple of this: what matrix products take in one go.
+constexpr int64_t kPieceRows = 256;
+
+// Pieces of about equal size.
+int64_t head_piece(int64_t tokens, int64_t row_bytes) {
+  const int64_t most = std::max<int64_t>(1, kLogitsBytes / std::max<int64_t>(1, row_bytes));
+  const int64_t pieces = ceil_div(tokens, most);
+  return std::min(tokens, round_up(ceil_div(tokens, pieces), kPieceRows));
+}
 
 }  // namespace
 
@@ -30,7 +39,7 @@ LocalSizes local_sizes(const ModelShape& model, const ChunkOptions& options) {
   s.vocab_rows = vocab_rows(model.vocab, options.grid.tp);
   s.compute = model.compute;
   const int64_t row_bytes = s.vocab_rows * static_cast<int64_t>(size_of(s.compute));
-  s.head_rows = std::clamp<int64_t>(kLogitsBytes / std::max<int64_t>(1, row_bytes), 1, s.tokens);
+  s.head_rows = head_piece(s.tokens, row_bytes);
   return s;
 }
 

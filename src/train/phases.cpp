@@ -7,6 +7,7 @@
 namespace trireme {
 
 Phases::Scope::~Scope() {
+  if (phases_.wait_) phases_.wait_();
   phases_.lines_[line_].seconds += seconds_since(start_);
   phases_.lines_[line_].count += 1;
 }

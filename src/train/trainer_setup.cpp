@@ -3,6 +3,7 @@
 
 #include "trireme/config/layout.hpp"
 #include "trireme/data/blend.hpp"
+#include "trireme/ops/startup.hpp"
 #include "trireme/train/shared_data.hpp"
 #include "trireme/train/trainer.hpp"
 
@@ -153,6 +154,7 @@ void Trainer::announce() const {
             name_of(m.compute));
   log_.info("grid: {} ({}); {} on each rank", plan_.grid.text(),
             plan_.zero == 1 ? "ZeRO-1" : "replicated optimizer", device_.description());
+  log_.info("mathematics: {}", math_description());
   std::string bytes;
   for (int stage = 0; stage < plan_.grid.pp; ++stage) {
     const auto mine = static_cast<int64_t>(arena_.high_water_bytes());

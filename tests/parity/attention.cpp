@@ -89,6 +89,11 @@ void attention_cases(Device& device, CaseList& list) {
     add("_d256", {type, 1, 70, 70, 2, 1, 256});
     add("_dropout", {type, 2, 150, 150, 4, 2, 64, 0.2f});
     add("_dropout_d128", {type, 1, 90, 90, 2, 2, 128, 0.1f});
+    add("_dropout_d32", {type, 3, 130, 130, 2, 1, 32, 0.5f});
+    add("_dropout_d80", {type, 1, 100, 100, 2, 2, 80, 0.1f});
+    add("_dropout_tiles", {type, 2, 256, 256, 3, 3, 64, 0.2f});
+    add("_dropout_earlier_keys", {type, 2, 70, 90, 4, 2, 64, 0.3f, 101, 52});
+    add("_dropout_later_keys", {type, 1, 40, 60, 2, 2, 64, 0.1f, 20, 28});
     add("_earlier_keys", {type, 2, 64, 96, 2, 2, 64, 0, 96, 0});
     add("_middle_keys", {type, 2, 70, 90, 2, 1, 64, 0, 100, 50});
     add("_middle_keys_dropout", {type, 1, 70, 90, 2, 1, 64, 0.3f, 101, 50});

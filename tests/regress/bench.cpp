@@ -2,6 +2,7 @@
 // every axis has its line beside an anchor, and bad command lines are refused. No test of speed.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <regex>
 #include <sstream>
 
@@ -80,6 +81,24 @@ TEST(BenchOps, RefusesBadCommandLines) {
   }
   EXPECT_EQ(run_command(program_path() + " bench").exit_code, 64);
   EXPECT_EQ(run_command(program_path() + " bench nothing").exit_code, 64);
+}
+
+TEST(BenchStep, PrintsRatesMemoryAndPhases) {
+  const ScratchFolder folder("bench_step");
+  std::ofstream(folder / "deck.ini")
+      << "[model]\nfamily = gpt2\nlayers = 2\nhidden = 32\nheads = 2\nvocab = 61\n"
+      << "[batch]\nsequence = 16\nglobal = 4\nmicro = 2\n[data]\nkind = mock\n";
+  const ProgramResult result = run_trireme(
+      2, "bench step " + (folder / "deck.ini").string() + " --grid.dp=2 --steps 2", 240);
+  ASSERT_EQ(result.exit_code, 0) << result.output;
+  for (const std::string pattern :
+       {"step +[0-9.]+ ms .median of 2, fastest [0-9.]+., [0-9]+ tokens/s, loss [0-9.]+",
+        "[0-9.e-]+ TFLOP/s a rank", "product +[0-9.e-]+ TFLOP/s", "share +[0-9.]+ %",
+        "memory +[0-9.]+ MiB planned and taken on rank 0; [0-9.]+ MiB of [0-9.]+ in use",
+        "exposed reduction of gradients [0-9.]+ ms", "forward and backward +[0-9.]+ +[0-9.]+",
+        "optimizer +[0-9.]+ +[0-9.]+"})
+    EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << "\n"
+                                                                       << result.output;
 }
 
 TEST(BenchComm, TimesEveryAxisOfTheGrid) {

@@ -1,13 +1,16 @@
 // Another layout gives the same answer: from the same imported weights, losses, gradient norms,
 // gradients and weights of every layout against those of one rank, with odd sizes, both families,
-// dropout on and off, clipping at half the norm. Prints one table.
+// dropout on and off, clipping at half the norm. Prints one table. TRIREME_LAYOUT_COMPUTE (f32,
+// bf16) sets the type; TRIREME_LAYOUT_ROWS, a regular expression, picks layouts by their names.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <regex>
 
 #include "support/run_program.hpp"
 
@@ -52,9 +55,15 @@ const std::vector<std::string> kWithDropout = {
     "tp 4",          "tp 2, sequence parallel",   "pp 2, interleaved",
     "dp 4",          "tp 2 x pp 2, all together", "tp 2 x dp 2, all together"};
 
-// Largest relative differences from one rank.
+bool picked(const Layout& layout) {
+  const char* rows = std::getenv("TRIREME_LAYOUT_ROWS");
+  return rows == nullptr || std::regex_search(layout.name, std::regex(rows));
+}
+
+// Largest relative differences from one rank. In bf16 the norm of a step is that of weights that
+// have drifted apart by their rounding since the first.
 struct Limits {
-  double first, later, gradient, weight;
+  double first, loss, norm, gradient, weight;
 };
 
 std::string compute_type() {
@@ -63,13 +72,14 @@ std::string compute_type() {
 }
 
 Limits limits() {
-  if (compute_type() == "bf16") return {1e-2, 1e-2, 1e-1, 1e-2};
-  return {1e-5, 1e-4, 1e-5, 1e-5};
+  if (compute_type() == "bf16") return {1e-2, 1e-2, 5e-2, 1e-1, 1e-2};
+  return {1e-5, 1e-4, 1e-4, 1e-5, 1e-5};
 }
 
 struct Outcome {
   std::vector<MetricsLine> metrics;
   std::map<std::string, std::vector<float>> gradients, weights;
+  double seconds = 0;
 };
 
 class LayoutTest : public ::testing::Test {
@@ -111,6 +121,7 @@ class LayoutTest : public ::testing::Test {
                                               (folder_ / "deck.ini").string(), directory.string(),
                                               common, layout.words));
     Outcome outcome;
+    outcome.seconds = result.seconds;
     EXPECT_EQ(result.exit_code, 0) << layout.name << "\n" << result.output;
     if (result.exit_code != 0) return outcome;
     outcome.metrics = read_metrics(directory);
@@ -145,14 +156,15 @@ class LayoutTest : public ::testing::Test {
     }
     for (const auto& [name, values] : want.weights)
       weight = std::max(weight, distance(have.weights.at(name), values, 0));
-    fmt::print("| {:26} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} |\n", layout.name,
-               loss1, norm1, loss, norm, gradient, weight);
+    fmt::print("| {:26} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:.1e} | {:4.1f} |\n",
+               layout.name, loss1, norm1, loss, norm, gradient, weight, have.seconds);
+    std::fflush(stdout);
     EXPECT_EQ(have.gradients.size(), want.gradients.size());
     EXPECT_EQ(have.weights.size(), want.weights.size());
     EXPECT_LE(loss1, limits().first) << layout.name;
     EXPECT_LE(norm1, limits().first) << layout.name;
-    EXPECT_LE(loss, limits().later) << layout.name;
-    EXPECT_LE(norm, limits().later) << layout.name;
+    EXPECT_LE(loss, limits().loss) << layout.name;
+    EXPECT_LE(norm, limits().norm) << layout.name;
     EXPECT_LE(weight, limits().weight) << layout.name;
     if (exact) {
       EXPECT_EQ(loss + norm + gradient + weight, 0) << layout.name;
@@ -170,10 +182,12 @@ class LayoutTest : public ::testing::Test {
     const Outcome want = run(one, clipped);
     fmt::print("\n{}, {}, dropout {}: largest relative difference from one rank\n",
                llama ? "llama" : "gpt2", compute_type(), dropout);
-    fmt::print("| {:26} | loss 1  | norm 1  | loss 20 | norm 20 | gradient| weights |\n", "layout");
+    fmt::print("| {:26} | loss 1  | norm 1  | loss 20 | norm 20 | gradient| weights | s    |\n",
+               "layout");
     for (const Layout& layout : kLayouts) {
       if (dropout > 0 && std::ranges::find(kWithDropout, layout.name) == kWithDropout.end())
         continue;
+      if (!picked(layout)) continue;
       const bool exact = std::string(layout.name).starts_with("recompute");
       compare(layout, run(layout, clipped), want, exact);
     }

@@ -12,7 +12,8 @@ namespace trireme::inline TRIREME_BACKEND {
 // ends with a null pointer.
 void prepare_process(int argc, char** argv);
 
-// The library of matrix products and its choice of kernels: "OpenBLAS 0.3.21, SkylakeX kernels".
+// The library of matrix products and its choice of kernels, and on a GPU what serves attention:
+// "OpenBLAS 0.3.21, SkylakeX kernels".
 std::string math_description();
 
 }  // namespace trireme::inline TRIREME_BACKEND

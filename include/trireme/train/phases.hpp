@@ -2,8 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace trireme {
@@ -43,10 +45,14 @@ class Phases {
   const std::vector<Line>& lines() const { return lines_; }
   double seconds(std::string_view name) const;
   void reset();
+  // From now on every phase ends only when `wait` has returned: with a wait for the device, its
+  // work counts in the phase that asked for it, and nothing overlaps any more. Empty: off.
+  void wait_at_ends(std::function<void()> wait) { wait_ = std::move(wait); }
 
  private:
   Watchdog* watchdog_;
   std::vector<Line> lines_;
+  std::function<void()> wait_;
 };
 
 }  // namespace trireme

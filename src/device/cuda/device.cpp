@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdlib>
 #include <deque>
+#include <string>
 
 #include "device/cuda/stream_state.hpp"
 
@@ -31,6 +32,15 @@ constexpr std::array kPeaks = {
     Peak{"H100", 989.4e12, 494.7e12, 67e12},     Peak{"A100", 312e12, 156e12, 19.5e12},
     Peak{"A800", 312e12, 156e12, 19.5e12},       Peak{"L40S", 362e12, 183e12, 91.6e12},
 };
+
+// Streams that share a hardware queue wait for each other; with pipeline edges there are more than
+// the 8 queues of the default. The clients of a multi-process service have under a hundred between
+// them. Read when CUDA starts.
+int queues(int ranks) {
+  constexpr int kMost = 32, kFewest = 8, kOfService = 64;
+  const bool service = std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr;
+  return service ? std::clamp(kOfService / std::max(1, ranks), kFewest, kMost) : kMost;
+}
 
 int count_devices() {
   int count = 0;
@@ -70,9 +80,7 @@ struct Device::State {
 
 Device::Device(const DeviceOptions& options) : state_(std::make_unique<State>()) {
   State& s = *state_;
-  // Streams that share a hardware queue wait for each other; with pipeline edges there are more
-  // than the 8 queues of the default. Read when CUDA starts.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(queues(options.node_ranks)).c_str(), 0);
   s.devices = count_devices();
   s.device = options.node_rank % s.devices;
   s.sharing = (options.node_ranks - s.device + s.devices - 1) / s.devices;

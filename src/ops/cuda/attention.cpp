@@ -1,4 +1,4 @@
-// Attention: checks the call and gives it to the vendor's fused kernel or to the tiled one.
+// Attention: checks the call and gives it to the vendor's fused kernel or to one of the tiled ones.
 #include "ops/cuda/attention_fused.hpp"
 #include "ops/cuda/attention_tiled.hpp"
 
@@ -44,13 +44,20 @@ void check(const Call& call) {
           s.batch * s.heads * s.query_length);
 }
 
+// False for calls with bounds of documents, which only the tiled kernels in f32 take.
+bool sees_from_the_first_key(const AttentionShape& s) {
+  return s.starts.empty();
+}
+
 }  // namespace
 
 void attention_forward(Stream& stream, const AttentionForward& call) {
   check(call);
   if (call.q.empty()) return;
-  const bool bounded = !call.shape.starts.empty();  // by documents: the tiled kernel alone can
-  if (bounded || !fused_attention_forward(stream, call)) tiled_attention_forward(stream, call);
+  if (sees_from_the_first_key(call.shape) &&
+      (fused_attention_forward(stream, call) || mma_attention_forward(stream, call)))
+    return;
+  tiled_attention_forward(stream, call);
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& call) {
@@ -61,8 +68,10 @@ void attention_backward(Stream& stream, const AttentionBackward& call) {
   check_matrix(call.d_k, call.k.rows, call.k.cols, type, "d_k");
   check_matrix(call.d_v, call.v.rows, call.v.cols, type, "d_v");
   if (call.q.empty() && call.k.empty()) return;
-  const bool bounded = !call.shape.starts.empty();
-  if (bounded || !fused_attention_backward(stream, call)) tiled_attention_backward(stream, call);
+  if (sees_from_the_first_key(call.shape) &&
+      (fused_attention_backward(stream, call) || mma_attention_backward(stream, call)))
+    return;
+  tiled_attention_backward(stream, call);
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

@@ -304,6 +304,12 @@ Operand stats_operand(const AttentionShape& s, const TensorView& log_sum_exp) {
 
 }  // namespace
 
+std::string attention_description() {
+  const size_t version = cudnnGetVersion();
+  return fmt::format("attention by cuDNN {}.{}.{}", version / 10000, version / 100 % 100,
+                     version % 100);
+}
+
 bool fused_attention_forward(Stream& stream, const AttentionForward& call) {
   const AttentionShape& s = call.shape;
   const std::initializer_list<Matrix> views{call.q, call.k, call.v, call.output};

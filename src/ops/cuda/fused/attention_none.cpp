@@ -3,6 +3,10 @@
 
 namespace trireme::inline TRIREME_BACKEND {
 
+std::string attention_description() {
+  return "attention by kernels of our own (built without cuDNN: slower)";
+}
+
 bool fused_attention_forward(Stream&, const AttentionForward&) {
   return false;
 }
