@@ -86,7 +86,8 @@ TEST(BenchOps, RefusesBadCommandLines) {
 TEST(BenchStep, PrintsRatesMemoryAndPhases) {
   const ScratchFolder folder("bench_step");
   std::ofstream(folder / "deck.ini")
-      << "[model]\nfamily = gpt2\nlayers = 2\nhidden = 32\nheads = 2\nvocab = 61\n"
+      << "[run]\nsteps = 2\n[model]\nfamily = gpt2\nlayers = 2\nhidden = 32\nheads = 2\nvocab = "
+         "61\n"
       << "[batch]\nsequence = 16\nglobal = 4\nmicro = 2\n[data]\nkind = mock\n";
   const ProgramResult result = run_trireme(
       2, "bench step " + (folder / "deck.ini").string() + " --grid.dp=2 --steps 2", 240);
