@@ -1,6 +1,7 @@
 #include "trireme/parallel/generator.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace trireme {
@@ -13,6 +14,12 @@ int64_t most_rows(const GeneratorOptions& options) {
 DecoderOptions decoder_options(const GridShape& grid, const GridCoord& here,
                                const GeneratorOptions& options) {
   return {grid, here, options.sequences, options.capacity, most_rows(options)};
+}
+
+// Tokens of a prompt's next pass, at most `n`. The vendor's attention builds a plan for every
+// length of a first pass, which takes longer than the pass: powers of two need few.
+int64_t piece_of(int64_t first, int64_t n) {
+  return first > 0 ? n : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(n)));
 }
 
 size_t planned(const ModelShape& model, const ProcessGrid& grid, const GeneratorOptions& options) {
@@ -126,8 +133,8 @@ int32_t Generator::take_prompt(const Prompt& prompt, int64_t sequence) {
   std::vector<int32_t> rows(prompt.tokens.size());
   std::iota(rows.begin(), rows.end(), static_cast<int32_t>(sequence * options_.capacity));
   TensorView logits;
-  for (int64_t first = 0; first < length; first += most_rows(options_)) {
-    const int64_t n = std::min(most_rows(options_), length - first);
+  for (int64_t first = 0, n = 0; first < length; first += n) {
+    n = piece_of(first, std::min(most_rows(options_), length - first));
     const auto at = static_cast<size_t>(first), count = static_cast<size_t>(n);
     upload(std::span(prompt.tokens).subspan(at, count), std::span(positions).subspan(at, count),
            std::span(rows).subspan(at, count));

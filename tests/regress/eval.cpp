@@ -73,6 +73,8 @@ TEST_F(Eval, AnyDatasetWhole) {
       eval(2, run + " --grid.tp=2 --dataset " + (folder_ / "other").string());
   EXPECT_EQ(two["tokens"], counted);
   EXPECT_NEAR(two["loss"].get<double>(), one["loss"].get<double>(), 2e-6);
+  const std::string named = " \"--data.validation_sets=odd: " + (folder_ / "other").string() + "\"";
+  EXPECT_EQ(eval(1, run + named + " --part odd --batches 0")["loss"], one["loss"]);
   EXPECT_NE(eval(1, run + " --part train --batches 2")["loss"], one["loss"]);
   expect_refused(run + " --dataset " + (folder_ / "none").string(), 66, "none");
   expect_refused(run + " --part later", 64, "there is no part");
