@@ -44,8 +44,8 @@ void check(const Call& call) {
           s.batch * s.heads * s.query_length);
 }
 
-// False for calls with bounds of documents, which only the tiled kernels in f32 take.
-bool sees_from_the_first_key(const AttentionShape& s) {
+// The vendor's attention takes no bounds by documents.
+bool vendor_may(const AttentionShape& s) {
   return s.starts.empty();
 }
 
@@ -54,10 +54,8 @@ bool sees_from_the_first_key(const AttentionShape& s) {
 void attention_forward(Stream& stream, const AttentionForward& call) {
   check(call);
   if (call.q.empty()) return;
-  if (sees_from_the_first_key(call.shape) &&
-      (fused_attention_forward(stream, call) || mma_attention_forward(stream, call)))
-    return;
-  tiled_attention_forward(stream, call);
+  if (vendor_may(call.shape) && fused_attention_forward(stream, call)) return;
+  if (!mma_attention_forward(stream, call)) tiled_attention_forward(stream, call);
 }
 
 void attention_backward(Stream& stream, const AttentionBackward& call) {
@@ -68,10 +66,8 @@ void attention_backward(Stream& stream, const AttentionBackward& call) {
   check_matrix(call.d_k, call.k.rows, call.k.cols, type, "d_k");
   check_matrix(call.d_v, call.v.rows, call.v.cols, type, "d_v");
   if (call.q.empty() && call.k.empty()) return;
-  if (sees_from_the_first_key(call.shape) &&
-      (fused_attention_backward(stream, call) || mma_attention_backward(stream, call)))
-    return;
-  tiled_attention_backward(stream, call);
+  if (vendor_may(call.shape) && fused_attention_backward(stream, call)) return;
+  if (!mma_attention_backward(stream, call)) tiled_attention_backward(stream, call);
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND

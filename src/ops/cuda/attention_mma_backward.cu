@@ -22,6 +22,7 @@ struct BackwardSides {
 // What the gradient of a score needs of its query.
 struct QuerySide {
   float log_sum_exp, delta;  // log_sum_exp in units of log2
+  int first_key;             // that it sees, in keys of the call
 };
 
 // Products of the block's rows of output and d_output, to shared memory and to work memory. Two
@@ -72,20 +73,22 @@ __global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(BackwardSid
                    first, s, deltas, a.delta + (blockIdx.z * s.heads + head) * s.query_length);
   __syncthreads();
   const int64_t own = first + 16 * at.warp + at.row;
-  int64_t visible[2];
+  int64_t visible[2], seen[2];
   QuerySide query[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t row = own + 8 * half;
     const bool real = row < s.query_length;
     visible[half] = real ? s.visible(row) : 0;
+    seen[half] = s.first_seen(sequence, row);
     query[half] = {
         real ? a.log_sum_exp[(sequence * s.heads + head) * s.query_length + row] * kLog2e : 0.0f,
-        deltas[16 * at.warp + at.row + 8 * half]};
+        deltas[16 * at.warp + at.row + 8 * half], 0};
   }
   float d_query[kD / 8][4] = {};
   const int64_t last_key = s.visible(min(first + kSide, s.query_length) - 1);
-  for (int64_t key = 0; key < last_key; key += kSide) {
+  const int64_t first_key = s.first_seen(sequence, first) / kSide * kSide;
+  for (int64_t key = first_key; key < last_key; key += kSide) {
     __syncthreads();
     load_side<kD>(k, key, s.key_length, s.head_size, keys);
     load_side<kD>(v, key, s.key_length, s.head_size, values);
@@ -102,14 +105,16 @@ __global__ void __launch_bounds__(kMmaThreads) query_gradient_kernel(BackwardSid
         for (int e = 0; e < 4; ++e) d_p[n][e] = kept(n, e) ? d_p[n][e] * mask.kept : 0.0f;
     }
     const int limit[2] = {within_side(visible[0] - key), within_side(visible[1] - key)};
+    const int from[2] = {within_side(seen[0] - key), within_side(seen[1] - key)};
 #pragma unroll
     for (int n = 0; n < kPieces; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const QuerySide& own_query = query[e / 2];
-        const bool seen = 8 * n + at.column + e % 2 < limit[e / 2];
+        const int place = 8 * n + at.column + e % 2;
+        const bool is_seen = place >= from[e / 2] && place < limit[e / 2];
         const float probability =
-            seen ? exp2f(p[n][e] * (s.scale * kLog2e) - own_query.log_sum_exp) : 0.0f;
+            is_seen ? exp2f(p[n][e] * (s.scale * kLog2e) - own_query.log_sum_exp) : 0.0f;
         p[n][e] = probability * (d_p[n][e] - own_query.delta);
       }
     multiply_by_side<kD>(p, keys, d_query);
@@ -143,7 +148,8 @@ __device__ inline void key_squares(const TileShape& s, const ProbabilityMask& ma
     for (int e = 0; e < 4; ++e) {
       const int place = 8 * n + at.column + e % 2;
       const QuerySide state = states[place];
-      const bool seen = place >= from[e / 2] && place < end;
+      const bool seen =
+          place >= from[e / 2] && place < end && warp_key + at.row + 8 * (e / 2) >= state.first_key;
       const float probability =
           seen ? exp2f(p[n][e] * (s.scale * kLog2e) - state.log_sum_exp) : 0.0f;
       const float factor = kept(n, e) ? mask.kept : 0.0f;
@@ -154,10 +160,11 @@ __device__ inline void key_squares(const TileShape& s, const ProbabilityMask& ma
 
 __device__ inline QuerySide query_side(const BackwardSides& a, const TileShape& s, int64_t sequence,
                                        int head, int64_t query) {
-  if (query >= s.query_length) return {0, 0};
+  if (query >= s.query_length) return {0, 0, 0};
   const int64_t at = (sequence * s.heads + head) * s.query_length + query;
   const int64_t piece = ((sequence - a.first_sequence) * s.heads + head) * s.query_length + query;
-  return {a.log_sum_exp[at] * kLog2e, a.delta[piece]};
+  return {a.log_sum_exp[at] * kLog2e, a.delta[piece],
+          static_cast<int>(s.first_seen(sequence, query))};
 }
 
 // Owns a tile of keys of one key head: d_k and d_v.
@@ -186,6 +193,7 @@ __global__ void __launch_bounds__(kMmaThreads) key_gradient_kernel(BackwardSides
     const auto d_o = head_rows(a.d_output, sequence, s.query_length, head, s.head_size);
     const ProbabilityMask mask = probability_mask(s, sequence, head);
     for (int64_t query = start; query < s.query_length; query += kSide) {
+      if (s.first_seen(sequence, query) >= first + kSide) break;  // as all later ones
       __syncthreads();
       load_side<kD>(q, query, s.query_length, s.head_size, queries);
       load_side<kD>(d_o, query, s.query_length, s.head_size, d_outputs);

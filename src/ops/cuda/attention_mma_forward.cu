@@ -77,9 +77,11 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardSides a, Ti
                 s.head_size, queries);
   const int64_t own = first + 16 * at.warp + at.row;
   const int64_t visible[2] = {s.visible(own), s.visible(own + 8)};
+  const int64_t seen[2] = {s.first_seen(sequence, own), s.first_seen(sequence, own + 8)};
   RunningSides<kD> rows;
   const int64_t last_key = s.visible(min(first + kSide, s.query_length) - 1);
-  for (int64_t key = 0; key < last_key; key += kSide) {
+  const int64_t first_key = s.first_seen(sequence, first) / kSide * kSide;
+  for (int64_t key = first_key; key < last_key; key += kSide) {
     __syncthreads();
     load_side<kD>(k, key, s.key_length, s.head_size, keys);
     load_side<kD>(v, key, s.key_length, s.head_size, values);
@@ -87,12 +89,15 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardSides a, Ti
     Square score;
     multiply_sides<kD>(queries + 16 * at.warp * kRowStride<kD>, keys, score);
     const int limit[2] = {within_side(visible[0] - key), within_side(visible[1] - key)};
+    const int from[2] = {within_side(seen[0] - key), within_side(seen[1] - key)};
 #pragma unroll
     for (int n = 0; n < kPieces; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        score[n][e] =
-            8 * n + at.column + e % 2 < limit[e / 2] ? score[n][e] * (s.scale * kLog2e) : -INFINITY;
+      for (int e = 0; e < 4; ++e) {
+        const int place = 8 * n + at.column + e % 2;
+        const bool is_seen = place >= from[e / 2] && place < limit[e / 2];
+        score[n][e] = is_seen ? score[n][e] * (s.scale * kLog2e) : -INFINITY;
+      }
     rows.take(score);
     if (mask.on) {
       const KeptBits kept =
