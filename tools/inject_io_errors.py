@@ -32,7 +32,8 @@ ERRORS = {
     "close": ["EIO", "EINTR"],
     "unlink": ["EIO"],
 }
-STRIDES = {"pwrite64": [23, 29, 37], "openat": [11, 13], "close": [11, 13], "fsync": [7, 9, 11]}
+STRIDES = {"pwrite64": [23, 29, 37], "openat": [11, 13], "close": [11, 13], "fsync": [7, 9, 11],
+           "unlink": [7, 11], "rename": [5, 7]}
 DECK = """[run]
 steps = {steps}
 [model]
@@ -129,7 +130,7 @@ def run(program, scratch, wanted):
             try:
                 result = launch(program, deck, directory, rank, (call, what, first, every), trace)
             except subprocess.TimeoutExpired:
-                print("FAULT: hangs:", text)
+                print("FAULT: hangs:", text, flush=True)
                 faults += 1
                 continue
             hits = len(re.findall(r"\(INJECTED\)", read(trace).decode(errors="replace")))
@@ -137,6 +138,7 @@ def run(program, scratch, wanted):
             jobs += 1
             by_call[call] = by_call.get(call, 0) + hits
             faults += judge(result, directory, right, text, time.monotonic() - start)
+            print(f"{injected} errors, {jobs} jobs, {faults} faults; last: {text}", flush=True)
     print(f"{injected} injected errors in {jobs} jobs ({by_call}): {faults} faults")
     return 1 if faults else 0
 

@@ -87,7 +87,7 @@ class Job:
             except ProcessLookupError:
                 pass
 
-    def wait(self, limit=180):
+    def wait(self, limit=1800):
         """Exit code of the launcher, once every rank is gone too; None at the limit, after saying
         who is left."""
         end = time.monotonic() + limit
@@ -210,7 +210,8 @@ class Harness:
     def kill_once(self, kind, inside, number):
         before, stale = checkpoints(self.directory), unfinished(self.directory)
         job = self.start(f"kill {number}")
-        wanted = time.monotonic() + random.uniform(0, 0.9 * self.length)
+        started = time.monotonic()
+        wanted = started + random.uniform(0, 0.9 * self.length)
         while time.monotonic() < wanted and job.process.poll() is None:
             time.sleep(0.002)
         while inside and job.process.poll() is None and not unfinished(self.directory) - stale:
@@ -218,6 +219,7 @@ class Harness:
         if inside and random.random() < 0.5:
             time.sleep(random.uniform(0, 0.003))
         if job.process.poll() is not None and job.process.returncode == 0:
+            self.length = time.monotonic() - started
             return False  # it was over before: no kill
         job.kill(kind)
         if job.wait() is None:
