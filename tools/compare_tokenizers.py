@@ -150,6 +150,8 @@ def compare(options, tokenizer, texts, name):
     with tempfile.TemporaryDirectory() as folder:
         found, _ = run_program(options.program, tokenizer, texts, pathlib.Path(folder), options.marks)
     differences = 0
+    if str(tokenizer).endswith(".model"):  # documents without ids, as of normalized blanks, are left out
+        texts = [text for text, ids in zip(texts, expected_of(texts)) if ids]
     if len(found) != len(texts):
         print(f"{tokenizer}: {len(texts)} texts, {len(found)} documents")
         return 1
