@@ -88,6 +88,7 @@ function(trireme_backend backend)
     endif()
     add_executable(${program} ${app_sources})
     target_link_libraries(${program} PRIVATE trireme_train_${b})
+    target_link_options(${program} PRIVATE -Wl,--build-id=sha1)  # ranks compare it when they start
     target_include_directories(${program} PRIVATE ${CMAKE_SOURCE_DIR}/src)
     install(TARGETS ${program} EXPORT trireme_programs RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

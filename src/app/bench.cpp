@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/commands.hpp"
+#include "app/start_up.hpp"
 
 namespace trireme::app {
 namespace {
@@ -31,8 +32,11 @@ constexpr std::array<Bench, 4> kBenches = {
 int bench(int argc, char** argv) {
   const std::string what = argc > 2 ? argv[2] : "";
   const std::vector<std::string> words(argv + std::min(argc, 3), argv + argc);
+  const LauncherWorld launcher = read_launcher();
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
+    require_same_program(session);
+    require_one_job(session, launcher);
     std::string usages;
     for (const Bench& bench : kBenches) {
       if (what == bench.name) return bench.run(session, words, bench.usage);

@@ -1,16 +1,18 @@
 // trireme bench comm: latency and bandwidth of every axis of a process grid by message size, first
-// checked on every rank, then timed turn by turn with a local copy; and each rank's time for one
-// product, so that a slow rank is named. Collective.
+// checked on every rank, then timed turn by turn with a local copy; each link between neighbours;
+// and each rank's time for one product, so that a slow rank is named. Collective.
 #include <fmt/format.h>
 
 #include <chrono>
-#include <sstream>
 
 #include "app/arguments.hpp"
 #include "app/bench.hpp"
 #include "app/bench_messages.hpp"
 #include "app/bench_timing.hpp"
 #include "app/deck_arguments.hpp"
+#include "app/links.hpp"
+#include "app/start_up.hpp"
+#include "trireme/base/checked.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/config/layout.hpp"
 
@@ -18,7 +20,6 @@ namespace trireme::app {
 namespace {
 
 constexpr int64_t kLatencyBytes = 8;
-constexpr double kSlow = 1.2;  // times the median
 
 // Removes `--name VALUE` or `--name=VALUE`.
 std::optional<std::string> take_option(std::vector<std::string>& words, const std::string& name,
@@ -150,42 +151,12 @@ void time_message(const Communicator& world, Messages& messages, const MessageKi
            factor * whole / time * 1e-9, median(copies) * 1e-9, 100 * median(shares));
 }
 
-// Every rank's time for the same product, all at once.
-void report_ranks(MpiSession& session, Device& device, DType type, const Log& log) {
-  const Communicator& world = session.world();
-  const int64_t n = device_memory_is_host() ? 512 : 4096;
-  Anchor product = Anchor::product(device, type, n);
-  std::vector<double> turns;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    world.barrier();
-    turns.push_back(product.work() / product.rate());
-  }
-  std::vector<double> seconds;
-  std::vector<std::string> hosts;
-  for (const std::string& line :
-       world.gather_all(fmt::format("{:.9e} {}", median(turns), session.host()))) {
-    std::istringstream words(line);
-    words >> seconds.emplace_back() >> hosts.emplace_back();
-  }
-  const double typical = median(seconds);
-  log.info("compute    {}: median {:.3f} ms, fastest {:.3f}, slowest {:.3f}", product.name(),
-           1e3 * typical, 1e3 * *std::ranges::min_element(seconds),
-           1e3 * *std::ranges::max_element(seconds));
-  for (size_t rank = 0; rank < seconds.size(); ++rank)
-    if (seconds[rank] > kSlow * typical)
-      log.info("slow       rank {} on {}: {:.3f} ms, {:.2f} times the median", rank, hosts[rank],
-               1e3 * seconds[rank], seconds[rank] / typical);
-  const auto slow =
-      std::ranges::count_if(seconds, [&](double value) { return value > kSlow * typical; });
-  log.info("slow ranks {} of {}, by {} times the median", slow, seconds.size(), kSlow);
-}
-
 }  // namespace
 
 int bench_comm(MpiSession& session, std::vector<std::string> words, const std::string& usage) {
   const Communicator& world = session.world();
   const CommOptions options = options_of(std::move(words), world, usage);
-  Device device({session.node_rank(), session.node_ranks()});
+  Device device(device_options(session, Settings{}));
   const ProcessGrid grid(world, options.shape, options.shape.tp, device);
   const Log log(world.rank(), LogLevel::info, stdout);
   log.info("{}, {} rank{} on {} host{}; {}; {}", options.shape.text(), world.size(),
@@ -197,11 +168,15 @@ int bench_comm(MpiSession& session, std::vector<std::string> words, const std::s
   check_all(grid, messages, kinds, options);
   log.info("checked    {} messages of {} on every rank", kinds.size() * sizes.size(),
            name_of(options.type));
-  report_ranks(session, device, options.type, log);
+  report_speeds(session, device, options.type, log);
   if (kinds.empty()) {
     log.info("one rank on every axis: nothing to send");
     return 0;
   }
+  const std::vector<std::string> hosts = world.gather_all(session.host());
+  const int64_t large = round_up(std::max<int64_t>(options.most, 8), 8);
+  for (const std::string& line : link_lines(measure_links(grid, device, large), hosts, true))
+    log.info("{}", line);
   Anchor copy = Anchor::copy(device);
   log.info(
       "anchor     {} on every rank at once (bytes read and written); slowest rank, turn by "

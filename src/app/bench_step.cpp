@@ -8,6 +8,7 @@
 
 #include "app/bench.hpp"
 #include "app/deck_arguments.hpp"
+#include "app/start_up.hpp"
 #include "trireme/base/random.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/ops/startup.hpp"
@@ -116,8 +117,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   settings.run.steps = kWarmUp + steps + kWaitingSteps;
   settings.run.evaluate_every = 0;
   const Log log(world.rank());
-  Device device({session.node_rank(), session.node_ranks(), 0,
-                 settings.precision.compute == PrecisionSettings::Compute::tf32});
+  Device device(device_options(session, settings));
   const ProcessGrid grid(world, grid_shape(settings, world.size()), settings.model.kv_heads,
                          device);
   const DType type = model_shape(settings).compute;

@@ -1,5 +1,7 @@
 #include "app/deck_arguments.hpp"
 
+#include <optional>
+
 namespace trireme::app {
 
 DeckArguments deck_arguments(std::span<const std::string> words, const std::string& usage) {
@@ -17,7 +19,21 @@ DeckArguments deck_arguments(std::span<const std::string> words, const std::stri
   return result;
 }
 
-Deck read_deck_together(const DeckArguments& arguments, const Communicator& world) {
+namespace {
+
+// What a deck says whatever the ranks; nothing where it is wrong in itself.
+std::optional<Settings> settings_of(const std::string& text, const DeckArguments& arguments) {
+  try {
+    return parse_deck(text, arguments.path, arguments.overrides).settings;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Deck read_deck_together(const DeckArguments& arguments, const Communicator& world,
+                        const std::function<void(const Settings&)>& before_layout) {
   std::string text, fault;
   auto code = ExitCode::no_input;
   if (world.rank() == 0) {
@@ -29,7 +45,10 @@ Deck read_deck_together(const DeckArguments& arguments, const Communicator& worl
     }
   }
   world.require_all(fault.empty(), code, fault);
-  return parse_deck(world.broadcast(text, 0), arguments.path, arguments.overrides, world.size());
+  text = world.broadcast(text, 0);
+  if (before_layout)
+    if (const auto settings = settings_of(text, arguments)) before_layout(*settings);
+  return parse_deck(text, arguments.path, arguments.overrides, world.size());
 }
 
 }  // namespace trireme::app

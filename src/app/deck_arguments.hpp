@@ -1,6 +1,7 @@
 // A deck and its overrides from a command line: DECK --section.key=value ...
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct DeckArguments {
 DeckArguments deck_arguments(std::span<const std::string> words, const std::string& usage);
 
 // Collective: rank 0 reads the file, all ranks parse the same text. Throws on all ranks.
-Deck read_deck_together(const DeckArguments& arguments, const Communicator& world);
+// `before_layout` sees the settings before they are checked against the number of ranks.
+Deck read_deck_together(const DeckArguments& arguments, const Communicator& world,
+                        const std::function<void(const Settings&)>& before_layout = {});
 
 }  // namespace trireme::app

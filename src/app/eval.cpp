@@ -9,6 +9,7 @@
 #include "app/arguments.hpp"
 #include "app/checkpoint_arguments.hpp"
 #include "app/commands.hpp"
+#include "app/start_up.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/data/choice_file.hpp"
@@ -49,8 +50,7 @@ class Evaluation {
   void run() {
     const auto start = std::chrono::steady_clock::now();
     if (arguments_.has("task")) settings_.batch.global = choice_batch();
-    Device device({session_.node_rank(), session_.node_ranks(), 0,
-                   settings_.precision.compute == PrecisionSettings::Compute::tf32});
+    Device device(device_options(session_, settings_));
     const ProcessGrid grid(world_, checkpoint_.grid, settings_.model.kv_heads, device);
     Evaluator evaluator(settings_, grid, device);
     result_["checkpoint"] = checkpoint_.file.string();
@@ -229,8 +229,11 @@ class Evaluation {
 
 int eval(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
+  const LauncherWorld launcher = read_launcher();
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
+    require_same_program(session);
+    require_one_job(session, launcher);
     Evaluation(words, session).run();
     return static_cast<int>(ExitCode::ok);
   });

@@ -13,6 +13,7 @@
 #include "app/checkpoint_arguments.hpp"
 #include "app/commands.hpp"
 #include "app/prompts.hpp"
+#include "app/start_up.hpp"
 #include "trireme/base/checked.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"
@@ -226,8 +227,7 @@ class Generation {
 
   void run() {
     read();
-    Device device({session_.node_rank(), session_.node_ranks(), 0,
-                   settings_.precision.compute == PrecisionSettings::Compute::tf32});
+    Device device(device_options(session_, settings_));
     const ProcessGrid grid(world_, checkpoint_.grid, settings_.model.kv_heads, device);
     Generator generator(model_shape(settings_), grid, device, options());
     load_checkpoint({world_, device.compute(), log_}, checkpoint_.file,
@@ -337,8 +337,11 @@ class Generation {
 
 int generate(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
+  const LauncherWorld launcher = read_launcher();
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
+    require_same_program(session);
+    require_one_job(session, launcher);
     Generation(words, session).run();
     return static_cast<int>(ExitCode::ok);
   });

@@ -9,6 +9,7 @@
 
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
+#include "app/start_up.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/data/indexed_writer.hpp"
@@ -202,8 +203,11 @@ void merge(const Arguments& arguments, const Communicator& world) {
 
 int tokenize(int argc, char** argv) {
   const std::vector<std::string> words(argv + 2, argv + argc);
+  const LauncherWorld launcher = read_launcher();
   MpiSession session(argc, argv);
   return run_guarded(session, [&] {
+    require_same_program(session);
+    require_one_job(session, launcher);
     const Arguments arguments(words,
                               {"input", "tokenizer", "output", "document-mark", "format", "key",
                                "prompt-key", "bad-lines", "append-eod", "eod", "special-tokens",

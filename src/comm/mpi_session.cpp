@@ -4,6 +4,8 @@
 #include <mpi.h>
 
 #include <exception>
+#include <numeric>
+#include <vector>
 
 #include "comm/communicator_state.hpp"
 #include "comm/mpi_check.hpp"
@@ -54,8 +56,17 @@ MpiSession::MpiSession(int& argc, char**& argv) {
             "MPI_Comm_split_type");
   check_mpi(MPI_Comm_rank(node, &node_rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(node, &node_ranks_), "MPI_Comm_size");
+  int leader = session->rank;
+  check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, node), "MPI_Bcast");
   check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
-  nodes_ = static_cast<int>(world_->sum(int64_t{node_rank_ == 0}));
+  std::vector<uint64_t> leads(static_cast<size_t>(session->size));
+  leads[static_cast<size_t>(session->rank)] = node_rank_ == 0 ? 1 : 0;
+  world_->sum_each(leads);
+  const auto leaders_before = [&](int rank) {
+    return static_cast<int>(std::accumulate(leads.begin(), leads.begin() + rank, uint64_t{0}));
+  };
+  node_ = leaders_before(leader);
+  nodes_ = leaders_before(session->size);
 }
 
 // MPI_Finalize waits for every rank. A rank that leaves because of an exception, or whose
@@ -71,7 +82,7 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
-std::string MpiSession::library_version() const {
+std::string MpiSession::library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");

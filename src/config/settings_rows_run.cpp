@@ -329,6 +329,21 @@ std::vector<Setting> fault_rows() {
        .effect = kLayout,
        .help = "Time between SIGTERM and SIGKILL of the launcher (mpirun: 2). On SIGTERM or SIGINT "
                "no save is started where the last one took longer. SIGUSR1 always saves."},
+      {.name = "fault.stop_before",
+       .field = of(&FaultSettings::stop_before),
+       .unit = "seconds",
+       .range = {0, 1e7},
+       .effect = kLayout,
+       .help =
+           "Save and end with 75 so long before the end of the job, or earlier where saves take "
+           "long. The end is TRIREME_DEADLINE (seconds since 1970), SLURM_JOB_END_TIME or what "
+           "squeue says. 0: do not ask."},
+      {.name = "fault.check_links",
+       .field = of(&FaultSettings::check_links),
+       .effect = kLayout,
+       .help =
+           "At the start, measure each link between neighbours of an axis and each rank's speed "
+           "for some seconds; slow ones are named. `trireme bench comm` does it in full."},
       {.name = "fault.check_replicas",
        .field = of(&FaultSettings::check_replicas),
        .unit = "steps",

@@ -1,15 +1,23 @@
 #include "trireme/train/stop_request.hpp"
 
+#include <atomic>
+
 namespace trireme {
 namespace {
 
 // A signal handler can reach nothing else: the one mutable variable of the program at this scope.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
-volatile std::sig_atomic_t g_stop = 0;
+std::atomic<int> g_stop{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void on_signal(int signal) {
-  const int level = static_cast<int>(signal == SIGUSR1 ? Stop::asked : Stop::urgent);
-  if (level > g_stop) g_stop = level;
+  Stop asked = Stop::urgent;
+  if (signal == SIGUSR1) asked = Stop::asked;
+  if (signal == SIGUSR2) asked = Stop::save;
+  int before = g_stop.load();
+  while (before < static_cast<int>(asked) &&
+         !g_stop.compare_exchange_weak(before, static_cast<int>(asked))) {
+  }
 }
 
 void install(int signal, struct sigaction* old) {
@@ -25,18 +33,25 @@ void install(int signal, struct sigaction* old) {
 StopRequest::StopRequest() {
   g_stop = 0;
   install(SIGUSR1, &old_usr1_);
+  install(SIGUSR2, &old_usr2_);
   install(SIGTERM, &old_term_);
   install(SIGINT, &old_int_);
 }
 
 StopRequest::~StopRequest() {
   sigaction(SIGUSR1, &old_usr1_, nullptr);
+  sigaction(SIGUSR2, &old_usr2_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
   sigaction(SIGINT, &old_int_, nullptr);
 }
 
 Stop StopRequest::requested() const {
-  return static_cast<Stop>(static_cast<int>(g_stop));
+  return static_cast<Stop>(g_stop.load());
+}
+
+void StopRequest::saved() const {
+  int save = static_cast<int>(Stop::save);
+  g_stop.compare_exchange_strong(save, static_cast<int>(Stop::none));
 }
 
 }  // namespace trireme

@@ -21,12 +21,13 @@ ExitCode Trainer::run() {
     if (due(settings_.fault.check_replicas)) check_replicas();
     if (evaluates_ && (due(settings_.run.evaluate_every) || step == settings_.run.steps))
       evaluate();
-    if (due(settings_.checkpoint.every)) saver_->save();
+    if (due(settings_.checkpoint.every) || asked_ == Stop::save) saver_->save();
   }
   saver_->settle();
   if (saver_->saved_step() != progress_.step && time_to_save()) saver_->save_now();
   settle();
   const bool done = progress_.step >= settings_.run.steps;
+  record_end(done);
   if (!done) log_.info("stopped after step {}; start again to go on", progress_.step);
   return done ? ExitCode::ok : ExitCode::stopped;
 }
@@ -216,33 +217,6 @@ void Trainer::check_replicas() {
        "after step {} copies of {} parameters differ between ranks that must hold the same bits, "
        "first {}: the last checkpoint is of step {}; suspect a device",
        progress_.step, names.size(), names.front(), saver_->saved_step());
-}
-
-bool Trainer::should_stop() {
-  if (watchdog_ != nullptr) watchdog_->begin(progress_.step);
-  const auto timer = phases_.enter("agree to go on");
-  const Stop mine = stop_ == nullptr ? Stop::none : stop_->requested();
-  const Saver::Vote vote = saver_->vote();
-  std::array<uint64_t, 4> votes = {mine != Stop::none, mine == Stop::urgent, vote.busy, vote.retry};
-  grid_.world().sum_each(votes);
-  if (votes[0] > 0) asked_ = votes[1] > 0 ? Stop::urgent : Stop::asked;
-  if (votes[0] > 0) asked_at_ = std::chrono::steady_clock::now();
-  saver_->at_boundary({votes[2], votes[3]}, recent_seconds_);
-  if (watchdog_ != nullptr) watchdog_->rest();
-  return asked_ != Stop::none;
-}
-
-// Whether a save can be over before the launcher kills the job.
-bool Trainer::time_to_save() const {
-  if (asked_ != Stop::urgent) return true;
-  const double waited = grid_.world().max(seconds_since(asked_at_));
-  const bool late = waited + saver_->last_seconds() > settings_.fault.grace;
-  if (late)
-    log_.warning(
-        "step {} is not saved: the last save took {:.2f} s and fault.grace leaves {} s "
-        "before the launcher kills; the last checkpoint is of step {}",
-        progress_.step, saver_->last_seconds(), settings_.fault.grace, saver_->saved_step());
-  return !late;
 }
 
 }  // namespace trireme

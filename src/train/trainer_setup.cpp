@@ -128,6 +128,8 @@ void Trainer::restore() {
     start_fresh();
   }
   if (newest) saver_->resumed_at(progress_.step);
+  first_step_ = progress_.step;
+  if (progress_.step < settings_.run.steps) record_end(false);
   if (progress_.step < settings_.run.steps || !newest) write_deck();
   if (grid_.world().rank() == 0)
     metrics_ = std::make_unique<MetricsFile>(

@@ -97,6 +97,7 @@ SavedState Trainer::saved_state() {
   sidecar["versions"] = version_text();
   sidecar["deck"] = to_deck_text(settings_);
   state.sidecar = sidecar.dump(2) + "\n";
+  if (stop_ != nullptr) stop_->saved();
   return state;
 }
 

@@ -33,6 +33,20 @@ TEST(StopRequest, RemembersTheStrongestSignal) {
   EXPECT_EQ(stop.requested(), Stop::urgent);
 }
 
+// SIGUSR2 asks for a save; a save answers it, and nothing stronger.
+TEST(StopRequest, ASaveIsAnsweredByASave) {
+  const StopRequest stop;
+  ::raise(SIGUSR2);
+  EXPECT_EQ(stop.requested(), Stop::save);
+  stop.saved();
+  EXPECT_EQ(stop.requested(), Stop::none);
+  ::raise(SIGUSR1);
+  ::raise(SIGUSR2);
+  EXPECT_EQ(stop.requested(), Stop::asked);
+  stop.saved();
+  EXPECT_EQ(stop.requested(), Stop::asked);
+}
+
 TEST(StopRequest, GivesTheSignalsBack) {
   {
     const StopRequest first;

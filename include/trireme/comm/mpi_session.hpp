@@ -21,12 +21,13 @@ class MpiSession {
   int node_rank() const { return node_rank_; }  // among the ranks of this host
   int node_ranks() const { return node_ranks_; }
   int nodes() const { return nodes_; }
+  int node() const { return node_; }  // this host among them, in the order of their first ranks
   std::string host() const { return host_; }
-  std::string library_version() const;  // "Open MPI 4.1.4"
+  static std::string library_version();  // "Open MPI 4.1.4"; also before MPI has started
 
  private:
   std::unique_ptr<Communicator> world_;
-  int node_rank_ = 0, node_ranks_ = 1, nodes_ = 1;
+  int node_rank_ = 0, node_ranks_ = 1, node_ = 0, nodes_ = 1;
   std::string host_;
 };
 

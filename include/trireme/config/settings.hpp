@@ -28,6 +28,9 @@ struct GridSettings {
   int64_t dp = 0;  // 0: what is left of the ranks
   int64_t virtual_stages = 1;
   bool sequence_parallel = false;
+  int64_t ranks = 0, nodes = 0;  // expected; 0: what the launcher says
+  bool tp_across_nodes = false;
+  bool share_devices = false;
 };
 
 // A resolved deck has no zeros left in kv_heads, head_size, ffn and, for gpt2, positions.
@@ -118,8 +121,10 @@ struct LogSettings {
 };
 
 struct FaultSettings {
-  double deadline = 0;  // seconds; 0: off
-  double grace = 2;     // seconds; mpirun's
+  double deadline = 0;      // seconds; 0: off
+  double grace = 2;         // seconds; mpirun's
+  double stop_before = 60;  // seconds before the end of the job; 0: off
+  bool check_links = false;
   int64_t check_replicas = 0;
   int64_t skip_limit = 5;
   double hours_between_failures = 0;  // of the whole job; 0: 50000 / ranks

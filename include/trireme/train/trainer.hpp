@@ -31,6 +31,7 @@
 #include "trireme/train/saver.hpp"
 #include "trireme/train/step_report.hpp"
 #include "trireme/train/stop_request.hpp"
+#include "trireme/train/time_limit.hpp"
 #include "trireme/train/watchdog.hpp"
 
 namespace trireme {
@@ -53,6 +54,9 @@ class Trainer {
   // Makes `run` stop when asked; without it signals keep their usual meaning. `stop` outlives
   // `run`.
   void obey(const StopRequest& stop) { stop_ = &stop; }
+  // Makes `run` save and stop before the job's end (fault.stop_before). One rank is enough; `limit`
+  // outlives `run`.
+  void obey(TimeLimit& limit);
 
   // Collective. Returns the exit code: ok when all steps are done, stopped when asked to stop
   // before.
@@ -99,6 +103,8 @@ class Trainer {
   void write_deck() const;
   void check_replicas();
   bool should_stop();
+  Stop stop_of_time();
+  void record_end(bool done) const;
   bool time_to_save() const;
   void report(const StepReport& report);
   int64_t batch_now() const;
@@ -129,12 +135,14 @@ class Trainer {
   std::unique_ptr<MetricsFile> metrics_;
   std::unique_ptr<Saver> saver_;
   const StopRequest* stop_ = nullptr;
+  TimeLimit* limit_ = nullptr;
   Phases phases_;
   Progress progress_;
   Stop asked_ = Stop::none;
   bool evaluates_ = false;
   std::vector<ValidationSet> validation_;
   std::unique_ptr<SampleLog> sample_log_;
+  int64_t first_step_ = 0;  // of this start
   int64_t skipped_in_a_row_ = 0;
   int64_t lines_ = 0;
   double recent_seconds_ = 0;  // of a step, smoothed: for the time that is left
