@@ -26,7 +26,7 @@ export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests configure build build-tests run test test-gpu fuzz bench format lint install clean
+.PHONY: help setup setup-tests configure build build-tests run test test-launchers test-gpu fuzz bench format lint install clean
 
 help: ## this list
 	@echo "Trireme: GPT and Llama models over MPI. Targets:"
@@ -68,6 +68,10 @@ test: build-tests ## lint, build and run every test that needs no GPU
 	@tools/fuzz.sh $(BUILD)
 	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
 	@tools/print_measured.sh $(BUILD)
+
+test-launchers: build ## run the job scripts on a real SLURM, Ray and emulated Kubernetes pods (installs them; root)
+	@[ $(SETUP) = no ] || tools/setup.sh launchers
+	@tests/launchers/run.sh "$(PROGRAM)"
 
 test-gpu: build-tests ## run the tests that need a GPU; they skip visibly without one
 	@tools/with_mps.sh ctest --test-dir $(BUILD) --output-on-failure -L gpu $(CTEST_ARGS)

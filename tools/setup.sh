@@ -1,8 +1,10 @@
 #!/bin/bash
-# Makes sure that what is needed is there: build (compiler, MPI, libraries), all (tests and lint too) or
-# demo (its text). On Debian and Ubuntu missing packages are installed by apt, with sudo unless root;
-# elsewhere they are listed and the script ends with 1. Versions are checked by CMake.
-# usage: setup.sh [build|all|demo]
+# Makes sure that what is needed is there: build (compiler, MPI, libraries), all (tests and lint too),
+# demo (its text) or launchers (SLURM, sshd and Python packages for the launcher tests, which start them
+# and end them again; no other target installs daemons). On Debian and Ubuntu missing packages are
+# installed by apt, with sudo unless root; elsewhere they are listed and the script ends with 1. Versions
+# are checked by CMake.
+# usage: setup.sh [build|all|demo|launchers]
 set -euo pipefail
 what=${1:-build}
 
@@ -22,6 +24,14 @@ tidy() { clang-tidy --version | grep -qE 'version (1[5-9]|[2-9][0-9])' || progra
 if [ "$what" = demo ]; then
   need fortunes file '/usr/share/games/fortunes/wisdom'
   need fortunes-min file '/usr/share/games/fortunes/literature'
+elif [ "$what" = launchers ]; then
+  need slurm-wlm program slurmctld
+  need munge program munged
+  need openssh-server file '/usr/sbin/sshd'
+  need openssh-client program ssh
+  need iproute2 program ip
+  need binutils program readelf
+  need python3-venv file '/usr/lib/python3*/ensurepip'
 else
   need g++ program "${CXX:-g++}"
   need make program make
