@@ -69,7 +69,8 @@ test: build-tests ## lint, build and run every test that needs no GPU
 	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
 	@tools/print_measured.sh $(BUILD)
 
-test-launchers: build ## run the job scripts on a real SLURM, Ray and emulated Kubernetes pods (installs them; root)
+# What is built already is not configured anew: make test builds for other GPUs than make build.
+test-launchers: $(if $(wildcard $(PROGRAM)),,build) ## run the job scripts on a real SLURM, Ray and emulated Kubernetes pods (installs them; root)
 	@[ $(SETUP) = no ] || tools/setup.sh launchers
 	@tests/launchers/run.sh "$(PROGRAM)"
 

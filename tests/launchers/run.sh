@@ -5,6 +5,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 TRIREME=$(realpath "${1:?usage: run.sh PROGRAM [NAME...]}")
+[ ! -x "$TRIREME-cpu" ] || TRIREME=$TRIREME-cpu # beside a CUDA build
 export TRIREME
 shift
 names=("$@")
