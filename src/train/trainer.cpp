@@ -1,7 +1,6 @@
 #include "trireme/train/trainer.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 
