@@ -73,6 +73,7 @@ void Trainer::record_end(bool done) const {
     std::filesystem::remove(path, ignored);
     return;
   }
+  if (std::filesystem::exists(path, ignored)) return;  // a run that is done is not touched
   nlohmann::ordered_json record;
   record["step"] = progress_.step;
   record["steps"] = settings_.run.steps;
