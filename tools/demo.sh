@@ -50,5 +50,5 @@ done
 python3 tools/ngram.py "$data/$name" --held-out 0.1
 echo "What it writes:"
 $mpirun -n "$ranks" "$program" generate "$directory" --prompt "The " --tokens 400 --temperature 0.7 \
-  --top-k 40 "${layout[@]}"
+  --top-k 40 --log.level=error "${layout[@]}"
 echo "The same command goes on where it stopped, from the run directory in runs/; delete that to start over."
