@@ -109,8 +109,8 @@ pod_ready() { ip netns exec "$(pod_space "$1")" bash -c ': < /dev/tcp/127.0.0.1/
 
 pods_end() {
   local name
-  for name in "${!pod_process[@]}"; do
-    kill -KILL "${pod_process[$name]}" 2> /dev/null # --kill-child ends the whole pod
+  for name in "${!pod_process[@]}"; do # its first process ends the whole pod
+    kill -KILL $(pgrep -P "${pod_process[$name]}") "${pod_process[$name]}" 2> /dev/null
   done
   wait 2> /dev/null
   for name in "${!pod_number[@]}"; do ip netns del "$(pod_space "$name")" 2> /dev/null; done
