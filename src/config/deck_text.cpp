@@ -81,8 +81,11 @@ std::vector<SettingDifference> differences(std::string_view before, std::string_
     const SettingEffect effect = row == nullptr ? SettingEffect::numbers : row->effect;
     const auto value = [&](const LenientDeck& deck) -> std::optional<std::string> {
       const auto found = deck.values.find(name);
-      if (found == deck.values.end()) return std::nullopt;
-      return found->second;
+      if (found != deck.values.end()) return found->second;
+      // A text of before the key: what it has without it.
+      if (row == nullptr || row->effect != SettingEffect::shape || row->required)
+        return std::nullopt;
+      return value_text(*row, Settings{});
     };
     const auto x = value(a), y = value(b);
     const bool header = effect == SettingEffect::layout && (!x || !y);

@@ -60,6 +60,10 @@ ModelShape model_shape(const Settings& settings) {
   shape.max_sequence = gpt2 ? m.positions : settings.batch.sequence;
   shape.tied = m.tied;
   shape.bias = m.bias;
+  shape.qkv_bias = m.qkv_bias;
+  shape.output_bias = m.output_bias;
+  shape.mlp_bias = m.mlp_bias;
+  shape.qk_norm = m.qk_norm && !gpt2;
   shape.gated = !gpt2;
   shape.learned_positions = gpt2;
   shape.layer_norm = gpt2;

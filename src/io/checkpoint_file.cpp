@@ -95,6 +95,12 @@ const StoredTensor* CheckpointFile::find(const std::string& name) const {
   return place != all.end() && place->name == name ? &*place : nullptr;
 }
 
+bool CheckpointFile::has_group(const std::string& group) const {
+  return std::any_of(tensors().begin(), tensors().end(), [&](const StoredTensor& tensor) {
+    return tensor.name.starts_with(group + "/");
+  });
+}
+
 void CheckpointFile::read(const StoredTensor& tensor, int64_t first,
                           std::span<std::byte> to) const {
   const auto width = static_cast<int64_t>(size_of(tensor.dtype));

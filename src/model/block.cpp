@@ -57,12 +57,17 @@ Block::Block(const ModelShape& model, const ChunkOptions& options, int64_t layer
   qkv_ = ColumnLinear(
       store,
       {at + "attention.query.weight", at + "attention.key.weight", at + "attention.value.weight"},
-      model.bias);
-  output_ = RowLinear(store, at + "attention.output.weight", model.bias);
+      model.has_qkv_bias(),
+      model.qk_norm ? ColumnLinear::Outputs::one_by_one : ColumnLinear::Outputs::side_by_side);
+  if (model.qk_norm) {
+    query_norm_ = Norm(model, store, at + "attention.query_norm");
+    key_norm_ = Norm(model, store, at + "attention.key_norm");
+  }
+  output_ = RowLinear(store, at + "attention.output.weight", model.has_output_bias());
   std::vector<std::string> up{at + "mlp.up.weight"};
   if (gated_) up.insert(up.begin(), at + "mlp.gate.weight");
-  up_ = ColumnLinear(store, up, model.bias);
-  down_ = RowLinear(store, at + "mlp.down.weight", model.bias);
+  up_ = ColumnLinear(store, up, model.has_mlp_bias());
+  down_ = RowLinear(store, at + "mlp.down.weight", model.has_mlp_bias());
 }
 
 DropoutSite Block::dropout_site(const LayerContext& c, const MicroBatch& batch, int kind) const {
@@ -90,17 +95,6 @@ AttentionShape Block::attention_shape(const LayerContext& c, const MicroBatch& b
   return shape;
 }
 
-void Block::rotate(LayerContext& c, const MicroBatch& batch, Matrix qkv, const Scratch& v,
-                   bool inverse) const {
-  if (!rotary_) return;
-  rope(c.device.compute(), {.x = qkv.columns(0, sizes_.query_width() + sizes_.kv_width()),
-                            .heads = sizes_.heads + sizes_.kv_heads,
-                            .head_size = sizes_.head_size,
-                            .positions = batch.positions,
-                            .frequencies = v.rope_frequencies,
-                            .inverse = inverse});
-}
-
 PendingAdd Block::forward(LayerContext& c, const MicroBatch& batch, const PendingAdd& pending,
                           LayerStash& s, Scratch& v, Purpose purpose) const {
   Stream& stream = c.device.compute();
@@ -120,20 +114,20 @@ void Block::attention_forward_part(LayerContext& c, const MicroBatch& batch, Ten
                                    LayerStash& s, Scratch& v) const {
   Stream& stream = c.device.compute();
   qkv_.forward(stream, tp_.gather(c, normalized, v), s.qkv);
-  rotate(c, batch, s.qkv, v, false);
-  attend(c, batch, s);
+  make_heads(c, batch, s, v);
+  attend(c, batch, s, v);
   output_.forward(stream, s.attention, tp_.partial(v.delta, v));
   tp_.reduce(c, v.delta, v);
 }
 
-void Block::attend(LayerContext& c, const MicroBatch& batch, LayerStash& s) const {
-  if (s.cache != nullptr) return attend_cached(c, batch, s);
-  const Matrix qkv = s.qkv;
-  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
+void Block::attend(LayerContext& c, const MicroBatch& batch, LayerStash& s,
+                   const Scratch& v) const {
+  const HeadViews h = heads(s, v);
+  if (s.cache != nullptr) return attend_cached(c, batch, h, s);
   attention_forward(c.device.compute(), {.shape = attention_shape(c, batch),
-                                         .q = qkv.columns(0, q),
-                                         .k = qkv.columns(q, q + kv),
-                                         .v = qkv.columns(q + kv, q + 2 * kv),
+                                         .q = h.q,
+                                         .k = h.k,
+                                         .v = h.v,
                                          .output = s.attention,
                                          .log_sum_exp = s.log_sum_exp});
 }
@@ -210,25 +204,25 @@ void Block::attention_backward_part(LayerContext& c, const MicroBatch& batch, La
   const TensorView d_out = tp_.gather(c, d_branch, v);
   output_.backward_input(stream, d_out, v.d_attention);
   output_.backward_weight(stream, s.attention, d_out);
-  const Matrix qkv = s.qkv, d_qkv = v.d_qkv;
-  const int64_t q = sizes_.query_width(), kv = sizes_.kv_width();
+  if (sizes_.qk_norm && s.heads.empty()) make_heads(c, batch, s, v);
+  const HeadViews h = heads(s, v), d = head_views(sizes_, v.d_qkv);
   attention_backward(stream, {.shape = attention_shape(c, batch),
-                              .q = qkv.columns(0, q),
-                              .k = qkv.columns(q, q + kv),
-                              .v = qkv.columns(q + kv, q + 2 * kv),
+                              .q = h.q,
+                              .k = h.k,
+                              .v = h.v,
                               .output = s.attention,
                               .d_output = v.d_attention,
                               .log_sum_exp = s.log_sum_exp,
-                              .d_q = d_qkv.columns(0, q),
-                              .d_k = d_qkv.columns(q, q + kv),
-                              .d_v = d_qkv.columns(q + kv, q + 2 * kv)});
-  rotate(c, batch, d_qkv, v, true);
+                              .d_q = d.q,
+                              .d_k = d.k,
+                              .d_v = d.v});
+  heads_backward(c, batch, s, v);
   TensorView normalized = s.normalized1;
   if (normalized.empty()) {
     normalized = v.normalized;
     norm1_.forward(stream, {}, s.residual, normalized);
   }
-  column_backward(c, qkv_, normalized, d_qkv, v);
+  column_backward(c, qkv_, normalized, v.d_qkv, v);
   norm1_.backward(stream, s.residual, v.d_normalized, d_residual);
 }
 

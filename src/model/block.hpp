@@ -68,9 +68,10 @@ class Block {
   AttentionShape attention_shape(const LayerContext& c, const MicroBatch& batch) const;
   void attention_forward_part(LayerContext& c, const MicroBatch& batch, TensorView normalized,
                               LayerStash& s, Scratch& v) const;
-  // Attention proper, from s.qkv to s.attention: over the micro-batch, or over a cache.
-  void attend(LayerContext& c, const MicroBatch& batch, LayerStash& s) const;
-  void attend_cached(LayerContext& c, const MicroBatch& batch, LayerStash& s) const;
+  // Attention proper, to s.attention: over the micro-batch, or over a cache.
+  void attend(LayerContext& c, const MicroBatch& batch, LayerStash& s, const Scratch& v) const;
+  void attend_cached(LayerContext& c, const MicroBatch& batch, const HeadViews& h,
+                     LayerStash& s) const;
   void mlp_forward_part(LayerContext& c, TensorView normalized, TensorView activation,
                         LayerStash& s, Scratch& v, Purpose purpose) const;
   void mlp_backward(LayerContext& c, const MicroBatch& batch, LayerStash& s, Scratch& v,
@@ -83,7 +84,16 @@ class Block {
   // Gradients of a column linear whose input is a norm's output, into scratch.d_normalized.
   void column_backward(LayerContext& c, const ColumnLinear& linear, TensorView normalized,
                        Matrix d_wide, Scratch& v) const;
-  void rotate(LayerContext& c, const MicroBatch& batch, Matrix qkv, const Scratch& v,
+  // Where attention finds q, k and v.
+  HeadViews heads(const LayerStash& s, const Scratch& v) const;
+  // Makes them of the projection's output: norms of q and k, rotation.
+  void make_heads(LayerContext& c, const MicroBatch& batch, const LayerStash& s,
+                  const Scratch& v) const;
+  // Gradients by q, k and v in scratch.d_qkv become those by the projection's output. Uses up the
+  // memory of normalised heads.
+  void heads_backward(LayerContext& c, const MicroBatch& batch, const LayerStash& s,
+                      const Scratch& v) const;
+  void rotate(LayerContext& c, const MicroBatch& batch, const HeadViews& h, const Scratch& v,
               bool inverse) const;
 
   int64_t layer_ = 0;
@@ -92,7 +102,7 @@ class Block {
   bool gated_ = false, rotary_ = false;
   float dropout_ = 0;
   TensorParallel tp_;
-  Norm norm1_, norm2_;
+  Norm norm1_, norm2_, query_norm_, key_norm_;
   ColumnLinear qkv_, up_;
   RowLinear output_, down_;
 };

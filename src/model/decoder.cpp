@@ -85,6 +85,7 @@ LayerStash Decoder::Impl::stash_of(int64_t n) const {
   s.residual = cut(stash.residual, n);
   s.normalized1 = cut(stash.normalized1, n);
   s.qkv = cut(stash.qkv, n);
+  s.heads = cut(stash.heads, n);
   s.attention = cut(stash.attention, n);
   s.log_sum_exp = stash.log_sum_exp.range(0, sizes.heads * n).as({1, sizes.heads, n});
   s.middle = cut(stash.middle, n);

@@ -16,13 +16,14 @@ bool follows(const ParameterTable& table, int entry, int next) {
 }  // namespace
 
 ColumnLinear::ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights,
-                           bool bias) {
+                           bool bias, Outputs outputs)
+    : outputs_(outputs) {
   const ParameterTable& table = store.table();
   int64_t column = 0;
   for (size_t i = 0; i < weights.size();) {
     const int first = table.find(weights[i]);
     int count = 1;
-    while (i + static_cast<size_t>(count) < weights.size() &&
+    while (outputs == Outputs::side_by_side && i + static_cast<size_t>(count) < weights.size() &&
            follows(table, first + count - 1, table.find(weights[i + static_cast<size_t>(count)])))
       ++count;
     Piece piece;
@@ -40,9 +41,16 @@ ColumnLinear::ColumnLinear(const ParameterStore& store, const std::vector<std::s
   }
 }
 
+Matrix ColumnLinear::part(const Matrix& y, const Piece& piece) const {
+  if (outputs_ == Outputs::side_by_side) return y.columns(piece.first, piece.last());
+  const int64_t width = piece.last() - piece.first;
+  std::byte* at = y.data + static_cast<size_t>(y.rows * piece.first) * size_of(y.dtype);
+  return {at, y.rows, width, width, y.dtype};
+}
+
 void ColumnLinear::forward(Stream& stream, Matrix x, Matrix y) const {
   for (const Piece& p : pieces_) {
-    Gemm call{.a = x, .b = p.weight, .c = y.columns(p.first, p.last()), .transpose_b = true};
+    Gemm call{.a = x, .b = p.weight, .c = part(y, p), .transpose_b = true};
     if (p.bias.data != nullptr) {
       call.epilogue = Epilogue::bias;
       call.bias = p.bias;
@@ -55,24 +63,21 @@ void ColumnLinear::forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y) 
   for (const Piece& p : pieces_)
     gemm(stream, {.a = x,
                   .b = p.weight,
-                  .c = y.columns(p.first, p.last()),
+                  .c = part(y, p),
                   .transpose_b = true,
                   .epilogue = Epilogue::bias_gelu,
                   .bias = p.bias,
-                  .pre_activation = pre.columns(p.first, p.last())});
+                  .pre_activation = part(pre, p)});
 }
 
 void ColumnLinear::backward_input(Stream& stream, Matrix dy, Matrix dx) const {
   for (const Piece& p : pieces_)
-    gemm(stream, {.a = dy.columns(p.first, p.last()),
-                  .b = p.weight,
-                  .c = dx,
-                  .beta = p.first == 0 ? 0.0f : 1.0f});
+    gemm(stream, {.a = part(dy, p), .b = p.weight, .c = dx, .beta = p.first == 0 ? 0.0f : 1.0f});
 }
 
 void ColumnLinear::backward_weight(Stream& stream, Matrix x, Matrix dy) const {
   for (const Piece& p : pieces_) {
-    const Matrix d = dy.columns(p.first, p.last());
+    const Matrix d = part(dy, p);
     gemm(stream, {.a = d, .b = x, .c = p.d_weight, .transpose_a = true, .beta = 1});
     if (p.d_bias.data != nullptr) add_column_sums(stream, d, p.d_bias);
   }

@@ -13,9 +13,13 @@ namespace trireme {
 // whose outputs lie side by side. Weights that are packed in memory are one product.
 class ColumnLinear {
  public:
+  // How the outputs of several weights share y's memory: [N, sum of widths], or one dense matrix
+  // [N, width] behind the other.
+  enum class Outputs : uint8_t { side_by_side, one_by_one };
   ColumnLinear() = default;
   // Names of the weights in the order of their output columns; biases by replacing ".weight".
-  ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights, bool bias);
+  ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights, bool bias,
+               Outputs outputs = Outputs::side_by_side);
 
   void forward(Stream& stream, Matrix x, Matrix y) const;
   bool has_bias() const { return !pieces_.empty() && pieces_[0].bias.data != nullptr; }
@@ -31,7 +35,10 @@ class ColumnLinear {
     int64_t first = 0;  // output column
     int64_t last() const { return first + weight.shape[0]; }
   };
+  // A piece's part of y, as `outputs_` says.
+  Matrix part(const Matrix& y, const Piece& piece) const;
   std::vector<Piece> pieces_;
+  Outputs outputs_ = Outputs::side_by_side;
 };
 
 // partial [N, out] = x [N, in/tp] W, with W stored [in, out] and split by rows; the sum over tp and

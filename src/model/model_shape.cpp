@@ -18,15 +18,19 @@ int64_t layer_products(const ModelShape& m) {
 }
 
 int64_t layer_biases(const ModelShape& m) {
-  if (!m.bias) return 0;
-  const int64_t attention = m.query_width() + 2 * m.kv_width() + m.hidden;
-  return attention + (m.gated ? 2 : 1) * m.ffn + m.hidden;
+  int64_t count = 0;
+  if (m.has_qkv_bias()) count += m.query_width() + 2 * m.kv_width();
+  if (m.has_output_bias()) count += m.hidden;
+  if (m.has_mlp_bias()) count += (m.gated ? 2 : 1) * m.ffn + m.hidden;
+  return count;
 }
 
 }  // namespace
 
 int64_t ModelShape::parameters() const {
-  const int64_t layer = layer_products(*this) + layer_biases(*this) + 2 * norm_parameters(*this);
+  const int64_t head_norms = qk_norm ? 2 * head_size : 0;
+  const int64_t layer =
+      layer_products(*this) + layer_biases(*this) + 2 * norm_parameters(*this) + head_norms;
   const int64_t positions = learned_positions ? max_sequence * hidden : 0;
   const int64_t tables = vocab * hidden * (tied ? 1 : 2);
   return layers * layer + tables + positions + norm_parameters(*this);

@@ -61,6 +61,10 @@ void ParameterStore::zero_gradients(Stream& stream) const {
   for (const TensorView& flat : gradients_) fill_zero(stream, flat);
 }
 
+void ParameterStore::zero_values(Stream& stream) const {
+  for (const TensorView& flat : values_) fill_zero(stream, flat);
+}
+
 std::vector<GlobalSlice> ParameterStore::value_slices(const std::string& prefix) const {
   std::vector<GlobalSlice> slices;
   for (const ParameterEntry& e : table_->entries()) {

@@ -50,21 +50,26 @@ class Declaration {
            packed);
     matrix(at + "attention.value.weight", {m_.kv_width(), m_.hidden}, Split::heads, m_.head_size,
            std, true);
-    if (m_.bias) {
+    if (m_.has_qkv_bias()) {
       vector(at + "attention.query.bias", m_.query_width(), Split::even, m_.head_size);
       vector(at + "attention.key.bias", m_.kv_width(), Split::heads, m_.head_size, packed);
       vector(at + "attention.value.bias", m_.kv_width(), Split::heads, m_.head_size, true);
     }
+    if (m_.qk_norm) {
+      head_norm(at + "attention.query_norm");
+      head_norm(at + "attention.key_norm");
+    }
     matrix(at + "attention.output.weight", {m_.query_width(), m_.hidden}, Split::even, m_.head_size,
            output_std);
-    if (m_.bias) vector(at + "attention.output.bias", m_.hidden, Split::none, 1);
+    if (m_.has_output_bias()) vector(at + "attention.output.bias", m_.hidden, Split::none, 1);
     norm(at + "norm2");
     if (m_.gated) matrix(at + "mlp.gate.weight", {m_.ffn, m_.hidden}, Split::even, 1, std);
     matrix(at + "mlp.up.weight", {m_.ffn, m_.hidden}, Split::even, 1, std, m_.gated);
-    if (m_.bias && m_.gated) vector(at + "mlp.gate.bias", m_.ffn, Split::even, 1);
-    if (m_.bias) vector(at + "mlp.up.bias", m_.ffn, Split::even, 1, m_.gated);
+    const bool biased = m_.has_mlp_bias();
+    if (biased && m_.gated) vector(at + "mlp.gate.bias", m_.ffn, Split::even, 1);
+    if (biased) vector(at + "mlp.up.bias", m_.ffn, Split::even, 1, m_.gated);
     matrix(at + "mlp.down.weight", {m_.ffn, m_.hidden}, Split::even, 1, output_std);
-    if (m_.bias) vector(at + "mlp.down.bias", m_.hidden, Split::none, 1);
+    if (biased) vector(at + "mlp.down.bias", m_.hidden, Split::none, 1);
   }
 
   void embedding() {
@@ -91,6 +96,13 @@ class Declaration {
     gain.initial = InitialValue::ones;
     add_(gain);
     if (m_.layer_norm && m_.bias) add_(make(name + ".bias", {m_.hidden}, Split::none, 1));
+  }
+  // One gain for all heads: every tp rank sees its heads' part of the gradient.
+  void head_norm(const std::string& name) {
+    ParameterSpec gain = make(name + ".gain", {m_.head_size}, Split::none, 1);
+    gain.initial = InitialValue::ones;
+    if (o_.grid.tp > 1) gain.extra_sum = ExtraSum::tp;
+    add_(gain);
   }
   void vector(const std::string& name, int64_t size, Split split, int64_t unit,
               bool packed = false) {

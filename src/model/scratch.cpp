@@ -38,6 +38,7 @@ LocalSizes local_sizes(const ModelShape& model, const ChunkOptions& options) {
   s.up_width = (model.gated ? 2 : 1) * s.ffn;
   s.vocab_rows = vocab_rows(model.vocab, options.grid.tp);
   s.compute = model.compute;
+  s.qk_norm = model.qk_norm;
   const int64_t row_bytes = s.vocab_rows * static_cast<int64_t>(size_of(s.compute));
   s.head_rows = head_piece(s.tokens, row_bytes);
   return s;
@@ -59,6 +60,7 @@ LayerStash take_layer_stash(const LocalSizes& s, const BatchShape& batch, Recomp
   stash.normalized1 = take(s.rows, s.hidden);
   stash.normalized2 = take(s.rows, s.hidden);
   stash.activation = take(s.tokens, s.ffn);
+  if (s.qk_norm) stash.heads = take(s.tokens, s.query_width() + s.kv_width());
   return stash;
 }
 
@@ -93,7 +95,10 @@ ChunkScratch::ChunkScratch(const ModelShape& model, const ChunkOptions& options,
   v.d_activation = take(s.tokens, s.ffn);
   const bool all_layers_full = options.recompute == Recompute::full;
   if (options.recompute != Recompute::none || has_head) v.normalized = take(s.rows, s.hidden);
-  if (options.recompute == Recompute::selective) v.activation = take(s.tokens, s.ffn);
+  if (options.recompute == Recompute::selective) {
+    v.activation = take(s.tokens, s.ffn);
+    if (s.qk_norm) v.heads = take(s.tokens, s.query_width() + s.kv_width());
+  }
   if (all_layers_full)
     v.layer = take_layer_stash(s, options.batch, Recompute::none, arena, "scratch");
   if (has_head) take_head_scratch(v, s, arena);

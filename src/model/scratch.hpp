@@ -15,6 +15,7 @@ struct LocalSizes {
   int64_t vocab_rows = 0;         // allocated rows of the table
   int64_t head_rows = 0;          // tokens of a piece of the head
   DType compute = DType::f32;
+  bool qk_norm = false;
   int64_t query_width() const { return heads * head_size; }
   int64_t kv_width() const { return kv_heads * head_size; }
   int64_t qkv_width() const { return query_width() + 2 * kv_width(); }
@@ -32,18 +33,27 @@ struct LayerCache {
   int64_t first = -1;
 };
 
+// Queries, keys and values of some tokens, as attention takes them.
+struct HeadViews {
+  Matrix q, k, v;
+};
+// Of the output of the projection: columns of [N, qkv_width]; with norms of q and k, which work on
+// dense rows of one head, the three dense matrices that follow each other there.
+HeadViews head_views(const LocalSizes& s, TensorView qkv);
+
 // What a layer keeps between forward and backward. Under Recompute::selective the norm outputs and
 // the activation output are made again; under Recompute::full only `residual` is kept.
 struct LayerStash {
-  TensorView residual;                // [R,h] input of the layer
-  TensorView normalized1;             // [R,h]
-  TensorView qkv;                     // [N, qkv_width], rotated
-  TensorView attention;               // [N, query_width]
-  TensorView log_sum_exp;             // [B, heads, T] f32
-  TensorView middle;                  // [R,h] residual behind attention
-  TensorView normalized2;             // [R,h]
-  TensorView up;                      // [N, up_width]
-  TensorView activation;              // [N, ffn]
+  TensorView residual;     // [R,h] input of the layer
+  TensorView normalized1;  // [R,h]
+  TensorView qkv;          // [N, qkv_width], rotated; with norms of q and k as the product left it
+  TensorView heads;        // [N, query_width + kv_width]: q and k behind their norms, rotated
+  TensorView attention;    // [N, query_width]
+  TensorView log_sum_exp;  // [B, heads, T] f32
+  TensorView middle;       // [R,h] residual behind attention
+  TensorView normalized2;  // [R,h]
+  TensorView up;           // [N, up_width]
+  TensorView activation;   // [N, ffn]
   const LayerCache* cache = nullptr;  // set: attention goes over the cache (generation)
 };
 // Takes what `keep` says; `residual` is taken apart.
@@ -56,6 +66,7 @@ struct Scratch {
   TensorView partial;       // [N,h] before the reduction over tp (sequence parallel)
   TensorView normalized;    // [R,h] recomputed norm output
   TensorView activation;    // [N,ffn] recomputed
+  TensorView heads;         // [N, query_width + kv_width] recomputed
   TensorView d_branch;      // [R,h] gradient behind dropout
   TensorView d_normalized;  // [R,h], or [N,h] where tp reduces in place
   TensorView d_qkv, d_attention, d_activation;

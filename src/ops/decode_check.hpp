@@ -14,9 +14,9 @@ inline void check_rows(const TensorView& rows, int64_t count, const char* operat
 
 inline void check_scatter(const ScatterRows& call) {
   check_rows(call.rows, call.from.rows, "scatter_rows");
-  require(call.to.dtype == call.from.dtype && call.to.shape.row_elements() == call.from.cols,
-          ExitCode::internal, "scatter_rows: rows of {} {} to {} {}", call.from.cols,
-          name_of(call.from.dtype), call.to.shape.row_elements(), name_of(call.to.dtype));
+  require(call.to.dtype == call.from.dtype && call.to.cols == call.from.cols, ExitCode::internal,
+          "scatter_rows: rows of {} {} to {} {}", call.from.cols, name_of(call.from.dtype),
+          call.to.cols, name_of(call.to.dtype));
 }
 
 inline void check_decode(const AttentionDecode& call, int64_t largest_head) {

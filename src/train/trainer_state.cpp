@@ -33,6 +33,10 @@ CheckpointHeader header_of(const Settings& settings, const Progress& progress,
 void Trainer::load(const std::filesystem::path& path, bool with_state) {
   const CheckpointContext context{grid_.world(), device_.compute(), log_};
   const CheckpointHeader header = read_header(context, path);
+  if (with_state && !CheckpointFile(path).has_group("master")) {
+    log_.info("{} holds weights alone: the optimizer starts fresh", path.string());
+    with_state = false;
+  }
   std::string shapes;
   const std::string now = section_text(settings_, "model") + section_text(settings_, "optimizer") +
                           section_text(settings_, "data");
@@ -50,6 +54,7 @@ void Trainer::load(const std::filesystem::path& path, bool with_state) {
   require(shapes.empty(), ExitCode::bad_config, "{} is of another model:{}", path.string(), shapes);
   if (with_state) take_schedule(header, path);
 
+  if (!with_state) memory_->store.zero_values(device_.compute());
   std::vector<GlobalSlice> slices =
       with_state ? optimizer_->load_slices() : memory_->store.value_slices("weights/");
   load_checkpoint(context, path, slices);

@@ -88,6 +88,15 @@ TEST_F(ChunkTest, FamiliesWithAndWithoutBiases) {
   }
 }
 
+TEST_F(ChunkTest, NormsOfHeadsAndSomeBiases) {
+  for (bool sequence_parallel : {false, true}) {
+    compare_with_one_rank(qwen_model(0.1f), sequence_parallel);
+    ModelShape model = odd_model(true, 0);
+    model.output_bias = model.mlp_bias = true;
+    compare_with_one_rank(model, sequence_parallel);
+  }
+}
+
 TEST_F(ChunkTest, SequenceParallelGivesTheSameGradients) {
   for (bool llama : {false, true})
     for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(odd_model(llama, dropout), true);
@@ -96,8 +105,8 @@ TEST_F(ChunkTest, SequenceParallelGivesTheSameGradients) {
 TEST_F(ChunkTest, RecomputingChangesNoBit) {
   Communicator tp = world().split(0, world().rank(), "tp");
   tp.connect(device());
-  for (bool llama : {false, true}) {
-    const ModelShape model = odd_model(llama, 0.1f);
+  for (const ModelShape& model :
+       {odd_model(false, 0.1f), odd_model(true, 0.1f), qwen_model(0.1f)}) {
     ModelHarness none(model, options_for(tp, tp.size() > 1), device(), tp);
     const double loss = none.run(Mode::train);
     for (Recompute policy : {Recompute::selective, Recompute::full}) {
@@ -117,8 +126,9 @@ TEST_F(ChunkTest, RecomputingChangesNoBit) {
 TEST_F(ChunkTest, GradientsAgreeWithFiniteDifferences) {
   if (world().size() > 1) GTEST_SKIP() << "one rank is enough";
   const Communicator alone = world().split(world().rank(), 0, "alone");
-  for (bool llama : {false, true}) {
-    ModelHarness harness(odd_model(llama, 0.1f), options_for(alone, false), device(), alone);
+  for (const ModelShape& model :
+       {odd_model(false, 0.1f), odd_model(true, 0.1f), qwen_model(0.1f)}) {
+    ModelHarness harness(model, options_for(alone, false), device(), alone);
     harness.run(Mode::train);
     for (size_t i = 0; i < harness.table().entries().size(); ++i) {
       const ParameterEntry& e = harness.table().entries()[i];

@@ -55,6 +55,17 @@ const std::vector<std::string> kWithDropout = {
     "tp 4",          "tp 2, sequence parallel",   "pp 2, interleaved",
     "dp 4",          "tp 2 x pp 2, all together", "tp 2 x dp 2, all together"};
 
+// Norms of q and k are held by every tp rank, whose heads each give a part of their gradient; at tp
+// 4 KV heads are copied.
+const std::vector<std::string> kWithHeadNorms = {
+    "recompute selective",     "recompute full", "tp 2", "tp 4",
+    "tp 2, sequence parallel", "pp 2",           "dp 2", "tp 2 x pp 2"};
+
+enum class Model { gpt2, llama, qwen };
+const char* name_of(Model model) {
+  return model == Model::gpt2 ? "gpt2" : model == Model::llama ? "llama" : "qwen";
+}
+
 bool picked(const Layout& layout) {
   const char* rows = std::getenv("TRIREME_LAYOUT_ROWS");
   return rows == nullptr || std::regex_search(layout.name, std::regex(rows));
@@ -91,12 +102,14 @@ class LayoutTest : public ::testing::Test {
       GTEST_SKIP() << "no GPU here";
   }
 
-  void write_deck(bool llama) {
+  void write_deck(Model model) {
+    const bool llama = model != Model::gpt2;
     std::ofstream deck(folder_ / "deck.ini");
     deck << "[run]\nsteps = 20\nseed = 7\n"
          << "[model]\nfamily = " << (llama ? "llama" : "gpt2")
          << "\nlayers = 5\nhidden = 24\nheads = 4\nkv_heads = " << (llama ? 2 : 4)
          << "\nffn = 172\nvocab = 61\n"
+         << (model == Model::qwen ? "qk_norm = true\nqkv_bias = true\nhead_size = 10\n" : "")
          << "[batch]\nsequence = 20\nglobal = 8\nmicro = 2\n"
          << "[optimizer]\nlearning_rate = 1e-3\nepsilon = 1e-3\nbucket = 8000\n"
          << "[schedule]\nkind = constant\n"
@@ -171,8 +184,8 @@ class LayoutTest : public ::testing::Test {
     }
   }
 
-  void table(bool llama, double dropout) {
-    write_deck(llama);
+  void table(Model model, double dropout) {
+    write_deck(model);
     const Layout one{"one rank", 1, ""};
     const std::string common =
         fmt::format("--model.dropout={} --precision.compute={}", dropout, compute_type());
@@ -180,13 +193,16 @@ class LayoutTest : public ::testing::Test {
         run(one, common + " --run.steps=1 --optimizer.clip=0").metrics.at(0).grad_norm;
     const std::string clipped = fmt::format("{} --optimizer.clip={:.3g}", common, norm / 2);
     const Outcome want = run(one, clipped);
-    fmt::print("\n{}, {}, dropout {}: largest relative difference from one rank\n",
-               llama ? "llama" : "gpt2", compute_type(), dropout);
+    fmt::print("\n{}, {}, dropout {}: largest relative difference from one rank\n", name_of(model),
+               compute_type(), dropout);
     fmt::print("| {:26} | loss 1  | norm 1  | loss 20 | norm 20 | gradient| weights | s    |\n",
                "layout");
     for (const Layout& layout : kLayouts) {
-      if (dropout > 0 && std::ranges::find(kWithDropout, layout.name) == kWithDropout.end())
-        continue;
+      const auto in = [&](const std::vector<std::string>& list) {
+        return std::ranges::find(list, layout.name) != list.end();
+      };
+      if (dropout > 0 && !in(kWithDropout)) continue;
+      if (model == Model::qwen && !in(kWithHeadNorms)) continue;
       if (!picked(layout)) continue;
       const bool exact = std::string(layout.name).starts_with("recompute");
       compare(layout, run(layout, clipped), want, exact);
@@ -197,21 +213,24 @@ class LayoutTest : public ::testing::Test {
 };
 
 TEST_F(LayoutTest, Gpt2) {
-  table(false, 0);
+  table(Model::gpt2, 0);
 }
 TEST_F(LayoutTest, Llama) {
-  table(true, 0);
+  table(Model::llama, 0);
+}
+TEST_F(LayoutTest, NormsOfHeadsAndBiases) {
+  table(Model::qwen, 0);
 }
 TEST_F(LayoutTest, Gpt2WithDropout) {
-  table(false, 0.1);
+  table(Model::gpt2, 0.1);
 }
 TEST_F(LayoutTest, LlamaWithDropout) {
-  table(true, 0.1);
+  table(Model::llama, 0.1);
 }
 
 TEST_F(LayoutTest, InitialWeightsAreTheSameFileOnEveryLayout) {
-  for (bool llama : {false, true}) {
-    write_deck(llama);
+  for (Model model : {Model::gpt2, Model::llama}) {
+    write_deck(model);
     std::string want;
     for (const Layout& layout :
          std::vector<Layout>{{"one rank", 1, ""},

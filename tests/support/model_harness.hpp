@@ -31,6 +31,14 @@ inline ModelShape odd_model(bool llama, float dropout = 0) {
   return m;
 }
 
+// Qwen3's norms of q and k, with heads that are wider than hidden / heads, and Qwen2's biases.
+inline ModelShape qwen_model(float dropout = 0) {
+  ModelShape m = odd_model(true, dropout);
+  m.head_size = 10;
+  m.qk_norm = m.qkv_bias = true;
+  return m;
+}
+
 inline float test_weight(const ParameterSpec& spec, int64_t index) {
   const auto n =
       static_cast<float>(normal_at(stream_key(99, spec.name), static_cast<uint64_t>(index)));

@@ -135,6 +135,54 @@ void expect_counted_once(const ModelShape& m, const GridShape& grid, int virtual
   EXPECT_EQ(total, m.parameters()) << grid.text();
 }
 
+// Norms of q and k, wide heads, biases of q, k and v alone.
+ModelShape odd_qwen() {
+  ModelShape m = odd(true);
+  m.head_size = 10;
+  m.qk_norm = m.qkv_bias = true;
+  return m;
+}
+
+TEST(ParameterTable, NormsOfHeadsCountOnceAndSumOverTp) {
+  for (int tp : {1, 2, 4})
+    for (int pp : {1, 2})
+      for (bool sp : {false, true}) expect_counted_once(odd_qwen(), {tp, 1, 2, pp}, 1, sp);
+  const ParameterTable table(odd_qwen(), {{4, 1, 1, 1}, {1, 0, 0, 0}});
+  for (const char* name :
+       {"layers.0.attention.query_norm.gain", "layers.0.attention.key_norm.gain"}) {
+    const ParameterSpec& spec = table.entries()[static_cast<size_t>(table.find(name))].spec;
+    EXPECT_EQ(spec.extra_sum, ExtraSum::tp) << name;
+    EXPECT_EQ(spec.split, Split::none);
+    EXPECT_FALSE(spec.counts);
+    EXPECT_FALSE(spec.decays);
+  }
+  EXPECT_FALSE(table.contains("layers.0.attention.output.bias"));
+  EXPECT_FALSE(table.contains("layers.0.norm1.bias"));
+  EXPECT_TRUE(table.contains("layers.0.attention.value.bias"));
+}
+
+// Qwen3-0.6B has 596,049,920 parameters, Qwen2-0.5B 494,032,768.
+TEST(ModelShape, GoldenCountsOfQwen) {
+  ModelShape m = llama3_8b();
+  m.layers = 28;
+  m.hidden = 1024;
+  m.heads = 16;
+  m.kv_heads = 8;
+  m.ffn = 3072;
+  m.vocab = 151936;
+  m.tied = m.qk_norm = true;
+  EXPECT_EQ(m.parameters(), 596049920);
+  m.qk_norm = false;
+  m.qkv_bias = true;
+  m.layers = 24;
+  m.hidden = 896;
+  m.heads = 14;
+  m.kv_heads = 2;
+  m.head_size = 64;
+  m.ffn = 4864;
+  EXPECT_EQ(m.parameters(), 494032768);
+}
+
 TEST(ParameterTable, EveryElementCountsOnce) {
   for (bool llama : {false, true})
     for (int tp : {1, 2, 4})

@@ -39,6 +39,8 @@ struct ModelSettings {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_size = 0, ffn = 0, vocab = 0;
   int64_t positions = 0;  // length of the learned position table
   bool tied = true, bias = true;
+  bool qkv_bias = false, output_bias = false, mlp_bias = false;  // where bias is off
+  bool qk_norm = false;
   double dropout = 0;
   double norm_epsilon = 1e-5;
   double init_std = 0.02;

@@ -75,6 +75,8 @@ class CheckpointFile {
   const std::vector<StoredTensor>& tensors() const;  // by name
   // Null when there is none of that name.
   const StoredTensor* find(const std::string& name) const;
+  // Whether there are tensors "GROUP/...".
+  bool has_group(const std::string& group) const;
   // Elements [first, first + elements of `to`) of the flattened tensor in its stored type, to host
   // memory.
   void read(const StoredTensor& tensor, int64_t first, std::span<std::byte> to) const;

@@ -26,7 +26,11 @@ struct ModelShape {
   int64_t max_sequence =
       0;  // length of the learned position table (gpt2) and of a training sequence
   bool tied = true;
-  bool bias = true;               // on linears and, for layer norm, on norms
+  bool bias = true;               // on all linears and, for layer norm, on norms
+  bool qkv_bias = false;          // where `bias` is off: on query, key and value,
+  bool output_bias = false;       // on the output of attention,
+  bool mlp_bias = false;          // on the linears of the MLP
+  bool qk_norm = false;           // RMSNorm over each head of q and k, before the rotation
   bool gated = false;             // SwiGLU; else GELU
   bool learned_positions = true;  // else RoPE
   bool layer_norm = true;         // else RMSNorm
@@ -37,6 +41,9 @@ struct ModelShape {
   double init_std = 0.02;
   DType compute = DType::f32;  // type of weights and activations
 
+  bool has_qkv_bias() const { return bias || qkv_bias; }
+  bool has_output_bias() const { return bias || output_bias; }
+  bool has_mlp_bias() const { return bias || mlp_bias; }
   int64_t query_width() const { return heads * head_size; }
   int64_t kv_width() const { return kv_heads * head_size; }
   // Every logical parameter once.

@@ -32,6 +32,8 @@ class ParameterStore {
   TensorView group_gradients(int group) const { return gradients_[static_cast<size_t>(group)]; }
 
   void zero_gradients(Stream& stream) const;
+  // Before values are loaded: what pads them must be finite.
+  void zero_values(Stream& stream) const;
   // Real elements of all entries as slices of the whole tensors, named prefix + name.
   std::vector<GlobalSlice> value_slices(const std::string& prefix) const;
   // Gradients of the entries that count, each logical element on one rank of a (tp, pp) plane.

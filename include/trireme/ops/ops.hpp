@@ -126,10 +126,11 @@ void attention_forward(Stream& stream, const AttentionForward& call);
 void attention_backward(Stream& stream, const AttentionBackward& call);
 
 // to[rows[r]] = from[r]: keys and values of new tokens to their rows of a cache. from [n, w]
-// strided, to [m, w], one type; rows [n] i32, no two alike.
+// and to [m, w] strided, one type; rows [n] i32, no two alike.
 struct ScatterRows {
   Matrix from;
-  TensorView rows, to;
+  TensorView rows;
+  Matrix to;
 };
 void scatter_rows(Stream& stream, const ScatterRows& call);
 

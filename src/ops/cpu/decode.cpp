@@ -78,12 +78,13 @@ void check_range(const TensorView& rows, int64_t count, const char* operation) {
 
 void scatter_rows(Stream&, const ScatterRows& call) {
   check_scatter(call);
-  check_range(call.rows, call.to.shape[0], "scatter_rows");
+  check_range(call.rows, call.to.rows, "scatter_rows");
   const size_t width = static_cast<size_t>(call.from.cols) * size_of(call.from.dtype);
   const size_t stride = static_cast<size_t>(call.from.stride) * size_of(call.from.dtype);
+  const size_t step = static_cast<size_t>(call.to.stride) * size_of(call.to.dtype);
   const std::span<const int32_t> rows = call.rows.host<int32_t>();
   for (size_t r = 0; r < rows.size(); ++r)
-    std::memcpy(call.to.data + static_cast<size_t>(rows[r]) * width, call.from.data + r * stride,
+    std::memcpy(call.to.data + static_cast<size_t>(rows[r]) * step, call.from.data + r * stride,
                 width);
 }
 

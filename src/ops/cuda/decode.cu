@@ -17,9 +17,10 @@ constexpr int kWarps = kThreads / 32;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    scatter_kernel(const T* from, int64_t stride, const int32_t* rows, T* to, int64_t width) {
+    scatter_kernel(const T* from, int64_t stride, const int32_t* rows, T* to, int64_t to_stride,
+                   int64_t width) {
   const T* source = from + blockIdx.x * stride;
-  T* target = to + rows[blockIdx.x] * width;
+  T* target = to + rows[blockIdx.x] * to_stride;
   for (int64_t i = threadIdx.x; i < width; i += kThreads) target[i] = source[i];
 }
 
@@ -93,7 +94,7 @@ void scatter_rows(Stream& stream, const ScatterRows& call) {
   with_type(call.from.dtype, "scatter_rows", [&]<class T>() {
     scatter_kernel<T><<<blocks_for(call.from.rows, 1), kThreads, 0, native(stream)>>>(
         elements<const T>(call.from), call.from.stride, elements<int32_t>(call.rows),
-        elements<T>(call.to), call.from.cols);
+        elements<T>(call.to), call.to.stride, call.from.cols);
     check_launch("scatter_rows");
   });
 }
