@@ -10,7 +10,7 @@ import re
 import sys
 
 RANK = {"base": 0, "device": 1, "data": 1, "ops": 2, "comm": 2, "model": 3, "io": 3, "parallel": 4,
-        "config": 5, "train": 6, "app": 7}
+        "config": 5, "train": 6, "convert": 6, "app": 7}
 LIMIT = 400
 
 # Include pattern -> folders (or twin folders) in which it may stand.
@@ -22,7 +22,7 @@ OWNERS = [
     (r"^nccl\.h$", ["comm/cuda"]),
     (r"^boost/", ["config", "app"]),
     (r"^(pcre2|unicode/|sentencepiece|zlib|zstd)", ["data"]),
-    (r"^nlohmann/", ["io", "data", "train", "app"]),
+    (r"^nlohmann/", ["io", "data", "train", "convert", "app"]),
 ]
 
 

@@ -14,6 +14,7 @@ int tokenize(int argc, char** argv);
 int bench(int argc, char** argv);
 int eval(int argc, char** argv);
 int generate(int argc, char** argv);
+int convert(int argc, char** argv);
 // Commands of one process.
 int plan(std::span<const std::string> arguments);
 int tokenizer(std::span<const std::string> arguments);

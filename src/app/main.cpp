@@ -22,6 +22,9 @@ constexpr const char* kUsage =
     "  tokenizer train --input FILE... --vocab N --output tokenizer.json   learn a tokenizer\n"
     "  eval CHECKPOINT [--dataset PREFIX]     loss of a checkpoint; --task hellaswag --file F.bin\n"
     "  generate CHECKPOINT --prompt TEXT      text from a checkpoint (also under a launcher)\n"
+    "  convert --from-hf DIR --output RUN_DIR_OR_FILE | --to-hf DIR --checkpoint RUN_DIR_OR_FILE\n"
+    "                                         Hugging Face (or llm.c) models to checkpoints and "
+    "back\n"
     "  verify FILE                            check a checkpoint or a dataset, checksums included\n"
     "  show FILE                              what is in a checkpoint: step, deck, tensors, "
     "statistics\n"
@@ -41,6 +44,7 @@ int dispatch(int argc, char** argv) {
   if (command == "bench") return app::bench(argc, argv);
   if (command == "eval") return app::eval(argc, argv);
   if (command == "generate") return app::generate(argc, argv);
+  if (command == "convert") return app::convert(argc, argv);
   if (command == "plan") return app::plan(arguments);
   if (command == "tokenize") return app::tokenize(argc, argv);
   if (command == "tokenizer") return app::tokenizer(arguments);
