@@ -114,14 +114,19 @@ def bare_names(directory):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def word_tokenizer(directory):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    words = {f"w{i}": i for i in range(61)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+def letter(token):
+    """The text of a token: 61 printable characters."""
+    return chr(ord("A") + token)
+
+
+def letter_tokenizer(directory):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    tokenizer = Tokenizer(models.BPE({letter(i): i for i in range(61)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(directory / "tokenizer.json"))
     (directory / "tokenizer_config.json").write_text(json.dumps(
-        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "w1", "eos_token": "w2"}) + "\n")
+        {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": letter(1), "eos_token": letter(2)}) + "\n")
 
 
 def write_model(model, name, directory):
@@ -134,7 +139,7 @@ def write_model(model, name, directory):
     if how.get("bare"):
         bare_names(directory)
     if how.get("tokenizer"):
-        word_tokenizer(directory)
+        letter_tokenizer(directory)
 
 
 def write_tokens(prefix):
@@ -260,6 +265,16 @@ def check_trained(program, name, golden, checkpoint, work):
     assert worst < 1e-4 and len(losses) == STEPS and loss < golden["losses"][0]
 
 
+def check_generate(program, name, golden, checkpoint, tokenizer):
+    """`trireme generate` continues as transformers does."""
+    prompt, rest = golden["generated"][:PROMPT], golden["generated"][PROMPT:]
+    out = program("generate", checkpoint, "--prompt", "".join(map(letter, prompt)), "--tokens", GENERATED, "--ignore-eod",
+                  "--tokenizer", tokenizer, "--format", "jsonl", "--precision.compute=f32")
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert "".join(map(letter, rest)) in json.dumps(lines[0], ensure_ascii=False).replace("\\\\", "\\"), (name, out)
+    print(f"{name}: trireme generate gives the same {GENERATED} tokens")
+
+
 def check(program, work):
     make(work)
     for name in MODELS:
@@ -278,9 +293,10 @@ def check(program, work):
         wanted = np.fromfile(source / "logits.f32", "<f4").reshape(logits.shape)
         assert np.abs(logits - wanted).max() < 1e-5, name
         print(f"{name}: bit-equal, loads, same {GENERATED} tokens")
+        check_generate(program, name, golden, checkpoint, work / "llama2" / "tokenizer.json")
         if MODELS[name][3].get("tokenizer"):
             tokenizer = transformers.AutoTokenizer.from_pretrained(export)
-            assert tokenizer("w3 w5").input_ids == [3, 5] and tokenizer.eos_token_id == 2
+            assert tokenizer(letter(3) + letter(5)).input_ids == [3, 5] and tokenizer.eos_token_id == 2
             assert loaded.generation_config.eos_token_id == [2, 5]
         if name in TRAINED:
             check_trained(program, name, golden, checkpoint, work)

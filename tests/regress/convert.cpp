@@ -159,6 +159,35 @@ TEST_F(Convert, ImportedModelsTrainAsPyTorchDoes) {
   }
 }
 
+// The 50 tokens that transformers chose, on one rank and on tp 2 x pp 2. Token i is the letter 65 +
+// i.
+TEST_F(Convert, ImportedModelsContinueAsTransformersDoes) {
+  for (const char* name : {"gpt2", "llama31", "qwen2", "qwen3"}) {
+    const json golden = read_json(kGolden / name / "golden.json");
+    const std::vector<int> all = golden["generated"];
+    const size_t prompt_tokens = golden["prompt"];
+    std::string prompt;
+    for (size_t i = 0; i < prompt_tokens; ++i) prompt += static_cast<char>(65 + all[i]);
+    const std::vector<int> want(all.begin() + static_cast<ptrdiff_t>(prompt_tokens), all.end());
+    const std::string file = at(std::string(name) + ".h5");
+    expect_done(1,
+                fmt::format("convert --from-hf {} --output {}", (kGolden / name).string(), file));
+    std::ofstream(folder_ / "prompt") << prompt << "\n";
+    for (const char* grid : {"", " --grid.tp=2 --grid.pp=2"}) {
+      const ProgramResult result = run_trireme(
+          *grid == '\0' ? 1 : 4,
+          fmt::format("generate {} --prompt-file {} --tokens 50 --ignore-eod --tokenizer {} "
+                      "--format jsonl --precision.compute=f32{}",
+                      file, at("prompt"), (kGolden / "llama2" / "tokenizer.json").string(), grid),
+          kLimit);
+      const size_t start = result.output.find("{\"");
+      ASSERT_NE(start, std::string::npos) << result.output;
+      const std::string line = result.output.substr(start, result.output.find('\n', start) - start);
+      EXPECT_EQ(json::parse(line)["tokens"].get<std::vector<int>>(), want) << name << grid;
+    }
+  }
+}
+
 TEST_F(Convert, TrainedModelsAreExportedFromAnyLayout) {
   const std::string data = (kGolden / "tokens").string();
   expect_done(
