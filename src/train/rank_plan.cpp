@@ -107,9 +107,13 @@ std::vector<ArenaLine> planned_memory(const RankPlan& plan) {
   return arena.lines();
 }
 
+bool beside_training(const CheckpointSettings& settings) {
+  return settings.asynchronous && settings.every > 0;
+}
+
 SnapshotPlan snapshot_plan(const CheckpointSettings& settings, const ShardLayout& layout,
                            DType compute) {
-  if (!settings.asynchronous || settings.every == 0) return {};
+  if (!beside_training(settings)) return {};
   const int64_t needed = layout.saved_bytes(compute);
   const int64_t limit = settings.memory == 0 ? needed : settings.memory << 20;
   return {std::min(needed, limit), needed};

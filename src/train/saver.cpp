@@ -6,6 +6,7 @@
 
 #include "trireme/base/error.hpp"
 #include "trireme/train/phases.hpp"
+#include "trireme/train/rank_plan.hpp"
 
 namespace trireme {
 namespace {
@@ -107,11 +108,11 @@ void Saver::save() {
   const int64_t step = state.header.step;
   if (step == saved_step_) return;
   guarded(step, [&] {
-    if (options_.snapshot_bytes == 0)
-      save_at_once(state);
-    else
+    if (beside_training(options_.checkpoint))
       background_.start(state.header, state.slices, state.sidecar,
                         static_cast<int>(options_.checkpoint.keep));
+    else
+      save_at_once(state);
   });
 }
 
@@ -138,7 +139,8 @@ void Saver::committed(const SaveReport& report, int64_t step) {
   saved_step_ = step;
   failures_ = 0;
   last_seconds_ = report.seconds;
-  const bool beside = report.streamed_bytes < report.file_bytes && options_.snapshot_bytes > 0;
+  const bool beside =
+      report.streamed_bytes < report.file_bytes && beside_training(options_.checkpoint);
   context_.log.info("saved {} ({:.1f} MiB in {:.2f} s, {:.2f} GB/s; training paused {:.3f} s; {})",
                     report.path.filename().string(), mebibytes(report.file_bytes), report.seconds,
                     report.bytes_per_second() * 1e-9, report.pause_seconds, ranks_text(report));

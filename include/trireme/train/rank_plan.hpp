@@ -79,6 +79,10 @@ class RankMemory {
 // Bytes by purpose of the rank at `plan.here`.
 std::vector<ArenaLine> planned_memory(const RankPlan& plan);
 
+// Whether saves are written while training goes on: the same on every rank, also on those with
+// nothing to save, for the two ways talk to the other ranks differently.
+bool beside_training(const CheckpointSettings& settings);
+
 // Page-locked host memory of the rank for the snapshot of asynchronous saves, and what it would
 // need to hold all of its state (the same without a limit). 0 where saves are not asynchronous.
 struct SnapshotPlan {

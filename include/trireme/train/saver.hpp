@@ -25,7 +25,7 @@ struct SavedState {
 
 struct SaverOptions {
   CheckpointSettings checkpoint;
-  int64_t snapshot_bytes = 0;         // of this rank; with 0 everything is written at once
+  int64_t snapshot_bytes = 0;         // of this rank; 0 where it has nothing to save
   double hours_between_failures = 0;  // of the whole job
 };
 
