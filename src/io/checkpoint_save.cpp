@@ -127,7 +127,8 @@ void CheckpointSave::Impl::write_slice(io::HostWindow& window, const GlobalSlice
     for (int64_t at = 0; at < run.count;) {
       const int64_t offset = place->offset + (run.whole_index + at) * width;
       const int64_t room = io::HostWindow::kBytes - offset % io::HostWindow::kBytes;
-      const int64_t count = std::min(run.count - at, room / width);
+      // An element may lie across the end: small tensors start anywhere.
+      const int64_t count = std::min(run.count - at, std::max<int64_t>(1, room / width));
       const auto bytes = window.read(slice.local, run.local_index + at, count);
       scan.add(scan_elements(slice.local.dtype, bytes, run.whole_index + at));
       file.write_at(bytes, offset);

@@ -2,6 +2,9 @@
 // Checkpoints hold whole tensors whatever ranks wrote them: any cut loads any other's, the file is
 // the same bytes, and a state that is not whole is refused.
 #include "trireme/io/checkpoint.hpp"
+
+#include <algorithm>
+
 #include "support/checkpoint_state.hpp"
 #include "support/rank_test.hpp"
 
@@ -67,6 +70,28 @@ TEST(Checkpoint, FileIsTheSameBytesForAnyLayout) {
   }
   save(other, state, Cut::rows, 4);
   EXPECT_FALSE(read_bytes(first) == read_bytes(other));
+}
+
+// Small tensors start at any byte, so that an element may lie across the end of a 4 MiB piece.
+TEST(Checkpoint, PiecesMayEndWithinAnElement) {
+  constexpr int64_t kPiece = int64_t{4} << 20;
+  const SharedDirectory directory(world());
+  std::vector<StateTensor> state;
+  for (int i = 0; i < 1500; ++i) {
+    state.push_back({fmt::format("weights/{:04}_a", i), {1 + 2 * (i % 2)}, DType::bf16});
+    state.push_back({fmt::format("weights/{:04}_b", i), {601 + i % 7}, DType::f32});
+  }
+  const auto path = directory.path() / "a.h5";
+  save(path, state, Cut::rows, 2);
+  const CheckpointFile file(path);
+  const auto across = [&](const StoredTensor& tensor) {
+    const int64_t before = kPiece - tensor.offset;
+    return tensor.dtype == DType::f32 && 0 < before && before < tensor.bytes() && before % 4 != 0;
+  };
+  ASSERT_TRUE(std::ranges::any_of(file.tensors(), across));
+  HeldSlices held = mine(state, Cut::flat);
+  load_checkpoint(context(), path, held.slices);
+  EXPECT_EQ(wrong_elements(state, held, 2), 0);
 }
 
 TEST(Checkpoint, EveryRankMayAskForEverything) {
