@@ -10,6 +10,7 @@
 #include "app/checkpoint_arguments.hpp"
 #include "app/commands.hpp"
 #include "app/start_up.hpp"
+#include "app/together.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/data/choice_file.hpp"

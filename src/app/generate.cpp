@@ -14,6 +14,7 @@
 #include "app/commands.hpp"
 #include "app/prompts.hpp"
 #include "app/start_up.hpp"
+#include "app/together.hpp"
 #include "trireme/base/checked.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/config/layout.hpp"

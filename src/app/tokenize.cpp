@@ -10,6 +10,7 @@
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
 #include "app/start_up.hpp"
+#include "app/together.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/mpi_session.hpp"
 #include "trireme/data/indexed_writer.hpp"
@@ -105,23 +106,6 @@ class Progress {
   double next_ = 10;  // seconds
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
-
-// Runs a local step and makes its failure that of all ranks.
-template <class Step>
-void together(const Communicator& world, Step&& step) {
-  ExitCode code = ExitCode::ok;
-  std::string text;
-  try {
-    step();
-  } catch (const Error& e) {
-    code = e.code();
-    text = e.what();
-  } catch (const std::exception& e) {
-    code = ExitCode::internal;
-    text = e.what();
-  }
-  world.require_all(code == ExitCode::ok, code, text);
-}
 
 TokenizeReport sum(const TokenizeReport& mine, const Communicator& world) {
   TokenizeReport all = mine;
