@@ -10,6 +10,8 @@ SETUP ?= yes
 CMAKE_ARGS ?=
 # Tests are built for one GPU architecture, this machine's or Hopper's: three would double their build time.
 TEST_GPU ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | head -1 | tr -d .),90)
+# Tests wait for processes more than they compute. A test of several ranks counts for two.
+TEST_JOBS ?= 4
 CTEST_ARGS ?=
 MPIRUN ?= mpirun --oversubscribe --bind-to none
 
@@ -36,7 +38,7 @@ help: ## this list
 	@echo "  TEXT=file.txt   train the demo on this text"
 	@echo "  ARGS=           more words for trireme train, as ARGS='--run.steps=100 --log.every=5'"
 	@echo "  BACKEND=$(BACKEND)    auto (CUDA where nvcc is found), cpu or cuda"
-	@echo "  BUILD=$(BUILD)     build folder; JOBS=$(JOBS) compilers at a time; CMAKE_ARGS= CTEST_ARGS="
+	@echo "  BUILD=$(BUILD)     build folder; JOBS=$(JOBS) compilers, TEST_JOBS=$(TEST_JOBS) tests at a time; CMAKE_ARGS= CTEST_ARGS="
 	@echo "  PREFIX= DESTDIR=  where make install puts things"
 	@echo "  SETUP=no        look for no packages and install none"
 
@@ -66,7 +68,7 @@ run: build ## train a byte-level Llama on real text, on 4 ranks: the demo
 test: build-tests ## lint, build and run every test that needs no GPU
 	@tools/lint.sh $(BUILD) recent
 	@tools/fuzz.sh $(BUILD)
-	@ctest --test-dir $(BUILD) --output-on-failure -LE gpu $(CTEST_ARGS)
+	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure -LE gpu $(CTEST_ARGS)
 	@tools/print_measured.sh $(BUILD)
 
 # What is built already is not configured anew: make test builds for other GPUs than make build.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks Kubeflow manifests offline: against the CRD schemas with unknown fields refused, against the
-rules that the operators check in code only, and that nodes, slots, GPUs, ranks and grid agree.
+"""Checks Kubeflow manifests offline: against the CRD schemas with unknown fields refused and their CEL rules,
+against the rules that the operators check in code only, and that nodes, slots, GPUs, ranks and grid agree.
 
 usage: check_manifests.py FOLDER_OF_CRDS FILE.yaml...; exit 1 with a list of faults.
-Needs PyYAML and jsonschema. Kinds without a schema there (ConfigMap) are checked for their names only.
+Needs PyYAML, jsonschema and cel-python. Kinds without a schema there (ConfigMap) are checked for their names only.
 """
 import pathlib
 import re
@@ -11,6 +11,8 @@ import sys
 
 import jsonschema
 import yaml
+
+import cel_rules
 
 RESERVED = {"OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_keep_fqdn_hostnames", "OMPI_MCA_orte_set_default_slots",
             "OMPI_MCA_plm_rsh_args"}
@@ -44,12 +46,14 @@ def strict(schema, key=""):
 
 
 def load_schemas(folder):
+    """{(apiVersion, kind): (strict schema, CEL rules)}"""
     schemas = {}
     for path in sorted(pathlib.Path(folder).glob("*.yaml")):
         crd = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         group, kind = crd["spec"]["group"], crd["spec"]["names"]["kind"]
         for version in crd["spec"]["versions"]:
-            schemas[f"{group}/{version['name']}", kind] = strict(version["schema"]["openAPIV3Schema"])
+            schema = version["schema"]["openAPIV3Schema"]
+            schemas[f"{group}/{version['name']}", kind] = strict(schema), cel_rules.rules_of(schema)
     return schemas
 
 
@@ -262,16 +266,17 @@ def faults_of(document, documents, runtimes, schemas):
     if "name" not in document.get("metadata", {}):
         yield "metadata.name is missing"
         return
-    schema = schemas.get((version, kind))
-    if schema is None:
+    if (version, kind) not in schemas:
         if version != "v1":
             yield f"no schema for {version} {kind}"
         return
+    schema, rules = schemas[version, kind]
     found = list(jsonschema.Draft7Validator(schema).iter_errors(document))
     for error in found:
         yield f"{'.'.join(str(p) for p in error.absolute_path)}: {error.message[:300]}"
     if found:
         return
+    yield from cel_rules.broken(document, rules)
     if kind == "MPIJob":
         yield from mpijob_faults(document, documents)
     elif kind in ("ClusterTrainingRuntime", "TrainingRuntime"):

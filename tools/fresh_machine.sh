@@ -63,6 +63,7 @@ rm -f "$root.log"
 sed 's/^/deb /' <<< "$sources" > "$root/etc/apt/sources.list"
 apt-config dump | grep '^Acquire::' > "$root/etc/apt/apt.conf.d/90host" || true
 cp /etc/resolv.conf "$root/etc/resolv.conf"
+printf '127.0.0.1 localhost\n127.0.1.1 %s\n' "$(hostname)" > "$root/etc/hosts" # as Debian's installer does
 git clone -q "$repository" "$root/trireme"
 echo "== ready after $((SECONDS - started)) s; commit $(git -C "$root/trireme" log -1 --format=%h); make $*"
 unshare --mount --pid --fork --kill-child --propagation private "$0" --inside "$root" "$@"

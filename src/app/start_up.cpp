@@ -8,9 +8,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <memory>
+#include <random>
 #include <sstream>
 
 #include "trireme/base/random.hpp"
+#include "trireme/comm/network.hpp"
 #include "trireme/comm/rank_table.hpp"
 #include "trireme/config/deck.hpp"
 #include "trireme/device/visible_devices.hpp"
@@ -75,18 +78,76 @@ std::string device_text(const MpiSession& session, const Settings& settings,
   return fmt::format("GPU {} of {}, {}", index, visible.size(), visible[index].substr(0, 12));
 }
 
-// One GPU for each process keeps CUDA from mapping the memory of neighbours.
-void warn_of_single_devices(const MpiSession& session, const Log& log) {
-  const std::vector<std::string> visible = visible_devices();
-  const std::vector<std::string> all = session.world().gather_all(joined(visible));
-  const bool hides =
-      session.world().all(visible.size() == 1) && session.node_ranks() > 1 &&
-      std::ranges::any_of(all, [&](const std::string& ids) { return ids != all[0]; });
-  if (hides)
-    log.warning(
-        "each rank sees a single GPU of its own: where control groups hide the others, ranks of a "
-        "host cannot reach each other's memory (slow copies, or CUDA IPC errors). Prefer "
-        "--gpus-per-node with --gpu-bind=none: ranks choose by themselves");
+// What each rank sees, by rank.
+std::vector<SeenDevices> seen_devices(const MpiSession& session) {
+  std::vector<SeenDevices> all;
+  for (const std::string& text : session.world().gather_all(
+           fmt::format("{}\n{}", session.node(), joined(visible_devices())))) {
+    std::istringstream lines(text);
+    std::string line;
+    std::getline(lines, line);
+    all.push_back({std::stoi(line), {}});
+    while (std::getline(lines, line)) all.back().ids.push_back(line);
+  }
+  return all;
+}
+
+// NCCL's interface, or where MPI moves the data the one that it was told to take.
+std::string socket_pattern() {
+  if (const char* text = variable("NCCL_SOCKET_IFNAME")) return text;
+  const char* include = variable("OMPI_MCA_btl_tcp_if_include");
+  if (include == nullptr || std::string_view(include).find('/') != std::string_view::npos)
+    return "";
+  return fmt::format("={}", include);
+}
+
+std::unique_ptr<Listener> listen_here(const MpiSession& session, std::string& fault) {
+  const std::string pattern = socket_pattern();
+  const auto address = socket_address(network_addresses(), pattern);
+  try {
+    if (address)
+      return std::make_unique<Listener>(
+          *address, fmt::format("trireme {} {:08x}", session.node(), std::random_device()()));
+    fault =
+        fmt::format("{}: no network interface is up that \"{}\" names", session.host(), pattern);
+  } catch (const Error& error) {
+    fault = fmt::format("{}: {}", session.host(), error.what());
+  }
+  return nullptr;
+}
+
+// Lines "n1 (eth0 10.0.0.1) does not reach n2 ..." of this host's calls to the others.
+std::string unreached(const MpiSession& session, const std::vector<std::string>& endpoints,
+                      const std::vector<std::string>& hosts) {
+  std::vector<Endpoint> peers;
+  std::vector<std::string> names;
+  const auto me = static_cast<size_t>(session.world().rank());
+  for (size_t i = 1; i < endpoints.size(); ++i) {  // the next host first: not all call one at once
+    const size_t rank = (me + i) % endpoints.size();
+    if (endpoints[rank].empty()) continue;
+    peers.push_back(Endpoint::parse(endpoints[rank]));
+    names.push_back(hosts[rank]);
+  }
+  constexpr double kSeconds = 5;
+  const std::vector<std::string> faults = call_all(peers, kSeconds);
+  const Endpoint mine = Endpoint::parse(endpoints[me]);
+  std::string lines;
+  for (size_t i = 0; i < faults.size(); ++i)
+    if (!faults[i].empty())
+      lines += fmt::format("{} ({} {}) does not reach {} at {}, port {} ({}): {}\n", session.host(),
+                           mine.interface, mine.address, names[i], peers[i].address, peers[i].port,
+                           peers[i].interface, faults[i]);
+  return lines;
+}
+
+std::string first_lines(const std::vector<std::string>& texts) {
+  constexpr int kMostLines = 8;
+  std::string all, line;
+  int count = 0;
+  for (const std::string& text : texts)
+    for (std::istringstream lines(text); std::getline(lines, line);)
+      if (++count <= kMostLines) all += (all.empty() ? "" : "; ") + line;
+  return count > kMostLines ? fmt::format("{}; and {} more", all, count - kMostLines) : all;
 }
 
 }  // namespace
@@ -172,7 +233,32 @@ void report_places(const MpiSession& session, const GridShape& shape, const Sett
   for (const auto& [name, value] : all[0].facts.variables) log.info("variable: {}={}", name, value);
   for (const std::string& line : host_warnings(all, !device_memory_is_host()))
     log.warning("{}", line);
-  warn_of_single_devices(session, log);
+  const std::string hidden = hidden_devices(seen_devices(session));
+  if (!hidden.empty()) log.warning("{}", hidden);
+}
+
+void check_network(const MpiSession& session, const Settings& settings, const Log& log) {
+  if (session.nodes() == 1 || !settings.fault.check_network) return;
+  std::string fault;
+  std::unique_ptr<Listener> listener;
+  if (session.node_rank() == 0) listener = listen_here(session, fault);
+  const auto endpoints = session.world().gather_all(listener ? listener->endpoint().text() : "");
+  const auto hosts = session.world().gather_all(session.host());
+  if (listener) fault = unreached(session, endpoints, hosts);
+  const std::string faults = first_lines(session.world().gather_all(fault));  // all calls are over
+  if (faults.empty()) {
+    if (log.rank() == 0)
+      log.info("network: {} hosts reach each other by TCP ({} here)", session.nodes(),
+               listener->endpoint().interface);
+    return;
+  }
+  const std::string text = fmt::format(
+      "{}. Choose an interface that leads to all hosts, the same variable on all ranks (mpirun -x "
+      "NCCL_SOCKET_IFNAME=eth0; where MPI moves the data --mca btl_tcp_if_include eth0), and let "
+      "firewalls pass the ports of net.ipv4.ip_local_port_range between hosts",
+      faults);
+  session.world().require_all(device_memory_is_host(), ExitCode::peer, text);
+  log.warning("{}", text);
 }
 
 }  // namespace trireme::app

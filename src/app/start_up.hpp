@@ -37,4 +37,9 @@ DeviceOptions device_options(const MpiSession& session, const Settings& settings
 void report_places(const MpiSession& session, const GridShape& shape, const Settings& settings,
                    const Log& log);
 
+// Collective. One rank of each host calls all other hosts by TCP on the interface that NCCL will
+// use. Throws Error(peer) on all ranks that names the pairs which do not answer; where MPI moves
+// the data, which may have other ways, they are warned of. Nothing on one host.
+void check_network(const MpiSession& session, const Settings& settings, const Log& log);
+
 }  // namespace trireme::app

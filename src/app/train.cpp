@@ -34,6 +34,7 @@ int train(int argc, char** argv) {
     Device device(device_options(session, deck.settings));
     const GridShape shape = grid_shape(deck.settings, world.size());
     report_places(session, shape, deck.settings, log);
+    check_network(session, deck.settings, log);
     const ProcessGrid grid(world, shape, deck.settings.model.kv_heads, device);
     if (deck.settings.fault.check_links) report_links(session, grid, device, log);
     Trainer trainer(std::move(deck), grid, device, log);

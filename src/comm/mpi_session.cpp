@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/communicator_state.hpp"
+#include "comm/first_contact.hpp"
 #include "comm/mpi_check.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
@@ -35,6 +36,7 @@ std::shared_ptr<SessionState> start_session(int& argc, char**& argv) {
   check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &session->rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &session->size), "MPI_Comm_size");
   session->host = host_name();
+  meet_all_ranks(session->rank, session->size, session->host);
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &session->failures), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(session->failures, MPI_ERRORS_RETURN),
             "MPI_Comm_set_errhandler");

@@ -338,6 +338,11 @@ std::vector<Setting> fault_rows() {
            "Save and end with 75 so long before the end of the job, or earlier where saves take "
            "long. The end is TRIREME_DEADLINE (seconds since 1970), SLURM_JOB_END_TIME or what "
            "squeue says. 0: do not ask."},
+      {.name = "fault.check_network",
+       .field = of(&FaultSettings::check_network),
+       .effect = kLayout,
+       .help = "At the start, each host calls every other one by TCP on the interface that NCCL "
+               "will use; pairs that do not answer within 5 s are named."},
       {.name = "fault.check_links",
        .field = of(&FaultSettings::check_links),
        .effect = kLayout,

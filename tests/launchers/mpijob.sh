@@ -49,6 +49,7 @@ until_true 20 pod_ready "$two"
 pod_resolves "$two" "${plan_names[1]}"
 check "a late worker is waited for, and training starts on both" until_true 60 reached "$run" 25
 check "the table names both workers" has "$log" "2 hosts answer" "$one" "$two" "4 ranks on 2 hosts"
+check "the hosts call each other" has "$log" "network: 2 hosts reach each other by TCP (eth0 here)"
 check "variables of the launcher reach the ranks" has "$log" "variable: NCCL_SOCKET_IFNAME=eth0"
 
 killed_at=$SECONDS
@@ -92,6 +93,22 @@ has "$log" "raise slotsPerWorker" || bad "words about slots"
 launch_words /opt/trireme/jobscripts/kubeflow/launch.sh --nodes 1 --per-node 2 -- train /etc/trireme/deck.ini --grid.pp=1 --run.steps=3 --run.directory=/runs/one
 check "fewer hosts than the host file, on purpose: runs" ends 0 40
 check "with a warning that names the unused host" has "$log" "1 of 2 hosts stay unused: ${plan_names[1]}"
+for pod in "$one" "$two"; do # a container engine's bridge: up, with the same address on every host
+  ip -n "$(pod_space "$pod")" link add docker0 type bridge
+  ip -n "$(pod_space "$pod")" addr add 172.17.0.1/16 dev docker0
+  ip -n "$(pod_space "$pod")" link set docker0 up
+done
+bridged() { # bridged VARIABLE...: three steps
+  launch_words "$@" /opt/trireme/jobscripts/kubeflow/launch.sh --nodes 2 --per-node 2 -- \
+    train /etc/trireme/deck.ini --run.steps=3 --run.directory=/runs/bridge
+}
+bridged TRIREME_START_SECONDS=6
+check "MPI on a bridge of containers: 76, no hang" ends 76 40
+check "with the addresses and the cure" has "$log" "not brought all 4 ranks together within 6 s" "docker0 172.17.0.1" "btl_tcp_if_include"
+bridged OMPI_MCA_btl_tcp_if_include=eth0 NCCL_SOCKET_IFNAME=docker0
+check "an interface that leads nowhere: the run ends, MPI takes another" ends 0 40
+check "and the pair of hosts is named" has "$log" "$one (docker0 172.17.0.1) does not reach $two at 172.17.0.1" "NCCL_SOCKET_IFNAME=eth0"
+for pod in "$one" "$two"; do ip -n "$(pod_space "$pod")" link del docker0; done
 chmod 600 "$pods/ssh/id_rsa"
 launch
 check "a key that the user cannot read: 78 and words" ends 78 20

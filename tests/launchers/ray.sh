@@ -53,9 +53,13 @@ name=killed
 drive killed
 check "2 agents, 4 ranks train" until_true 180 reached "$work/killed" 25
 check "the agents are on two nodes" has "$work/killed.out" "agent 0 on" "agent 1 on" "4 ranks on 2 hosts"
-steps=$(($(steps_of "$work/killed") + 40))
-write_deck "$work/deck.ini" $steps "$work/data" # decks are read at each start
+ranks_gone() { ! pgrep -f "^$TRIREME train .*$work/killed"; }
+kill -STOP "$driver" # no new start before the deck, which each start reads, says where to end
 kill -KILL "$(grep -o 'agent 1 .*process [0-9]*' "$work/killed.out" | grep -o '[0-9]*$')"
+check "a killed agent ends all ranks" until_true 40 ranks_gone
+steps=$(($(steps_of "$work/killed") + 40))
+write_deck "$work/deck.ini" $steps "$work/data"
+kill -CONT "$driver"
 check "a killed agent ends this start" until_true 40 grep -q "start 0 ended with" "$work/killed.out"
 check "the driver takes a new group and the run resumes" until_true 90 grep -q "resumed from" "$work/killed.out"
 check "and completes" ends 0 180

@@ -12,7 +12,7 @@ names=("$@")
 [ ${#names[@]} -gt 0 ] || names=(supervise manifests slurm mpijob notebook ray container)
 
 environment=$(dirname "$(dirname "$TRIREME")")/launchers-venv
-if ! "$environment/bin/python" -c 'import ray, kubeflow.trainer, papermill, ipykernel, nbconvert, yaml, jsonschema' 2> /dev/null; then
+if ! "$environment/bin/python" -c 'import ray, kubeflow.trainer, papermill, ipykernel, nbconvert, yaml, jsonschema, celpy' 2> /dev/null; then
   echo "installing ray, kubeflow, papermill into $environment"
   { python3 -m venv "$environment" && "$environment/bin/pip" install -q -r "$here/requirements.txt"; } ||
     echo "not all Python packages could be installed: tests that need them are skipped"

@@ -17,7 +17,7 @@ namespace trireme {
 namespace {
 
 std::filesystem::path source_root() {
-  return std::filesystem::path(__FILE__).parent_path().parent_path().parent_path();
+  return std::filesystem::path(TRIREME_TEST_DATA).parent_path().parent_path();
 }
 
 Settings deck_settings(const std::string& name, const std::vector<std::string>& overrides = {},

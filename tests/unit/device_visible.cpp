@@ -22,5 +22,16 @@ TEST(Visibility, AnythingElseIsExplained) {
   EXPECT_EQ(visibility_fault(2, 8, true), "");
 }
 
+TEST(Visibility, DevicesHiddenFromNeighboursAreWarnedOf) {
+  using Ranks = std::vector<SeenDevices>;
+  const auto warning = [](const Ranks& ranks) { return hidden_devices(ranks); };
+  EXPECT_NE(warning({{0, {"GPU-a"}}, {0, {"GPU-b"}}}).find("--gpu-bind=none"), std::string::npos);
+  EXPECT_NE(warning({{0, {"GPU-a"}}, {1, {"GPU-c"}}, {1, {"GPU-d"}}}), "");
+  EXPECT_EQ(warning({{0, {"GPU-a"}}, {1, {"GPU-b"}}}), "");  // one on each host
+  EXPECT_EQ(warning({{0, {"GPU-a"}}, {0, {"GPU-a"}}, {1, {"GPU-b"}}, {1, {"GPU-b"}}}), "");
+  EXPECT_EQ(warning({{0, {"GPU-a", "GPU-b"}}, {0, {"GPU-a", "GPU-b"}}}), "");
+  EXPECT_EQ(warning({{0, {}}, {0, {}}}), "");  // no GPUs
+}
+
 }  // namespace
 }  // namespace trireme::test

@@ -11,7 +11,8 @@ namespace trireme::inline TRIREME_BACKEND {
 
 class MpiSession {
  public:
-  // MPI_Init_thread with MPI_THREAD_FUNNELED; errors return to the caller as Error(peer).
+  // MPI_Init_thread with MPI_THREAD_FUNNELED; errors return to the caller as Error(peer), and so
+  // do ranks that MPI cannot bring together within TRIREME_START_SECONDS (300).
   MpiSession(int& argc, char**& argv);
   ~MpiSession();
   MpiSession(const MpiSession&) = delete;

@@ -126,6 +126,7 @@ struct FaultSettings {
   double deadline = 0;      // seconds; 0: off
   double grace = 2;         // seconds; mpirun's
   double stop_before = 60;  // seconds before the end of the job; 0: off
+  bool check_network = true;
   bool check_links = false;
   int64_t check_replicas = 0;
   int64_t skip_limit = 5;
