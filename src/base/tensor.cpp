@@ -87,4 +87,12 @@ Matrix Matrix::columns(int64_t first, int64_t last) const {
   return {start, rows, last - first, stride, dtype};
 }
 
+Matrix Matrix::row_range(int64_t first, int64_t last) const {
+  require(0 <= first && first <= last && last <= rows, ExitCode::internal,
+          "rows {}..{} of a matrix with {}", first, last, rows);
+  std::byte* start =
+      data == nullptr ? nullptr : data + static_cast<size_t>(first * stride) * size_of(dtype);
+  return {start, last - first, cols, stride, dtype};
+}
+
 }  // namespace trireme

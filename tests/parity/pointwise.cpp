@@ -49,6 +49,13 @@ std::vector<Output> run_add(Device& device, DType type, int64_t n) {
   return {memory.read("y", y, 0)};
 }
 
+std::vector<Output> run_sum_parts(Device& device, DType type, int64_t parts, int64_t n) {
+  Memory memory(device);
+  const TensorView x = memory.uniform("x", {parts, n}, type), sum = memory.poisoned({n}, type);
+  sum_parts(memory.stream(), x, sum);
+  return {memory.read("sum", sum, 0)};
+}
+
 DropoutSite site_of(const StepState* state, float probability) {
   DropoutSite site;
   site.probability = probability;
@@ -95,6 +102,10 @@ void pointwise_cases(Device& device, CaseList& list) {
       const std::string name = t + "_" + std::to_string(n);
       list.push_back({"gelu_" + name, [&device, type, n] { return run_gelu(device, type, n); }});
       list.push_back({"add_" + name, [&device, type, n] { return run_add(device, type, n); }});
+      for (const int64_t parts : {2, 3})
+        list.push_back(
+            {"sum_parts_" + std::to_string(parts) + "_" + name,
+             [&device, type, parts, n] { return run_sum_parts(device, type, parts, n); }});
     }
     for (const int64_t width : {3, 88, 4096})
       for (const int64_t padding : {0, 16})

@@ -118,6 +118,19 @@ TEST(Matrix, ColumnsKeepTheStride) {
   expect_internal([&] { (void)packed.columns(4, 13); }, "columns 4..13 of a matrix with 12");
 }
 
+TEST(Matrix, RowsOfColumnsKeepTheStride) {
+  std::vector<float> values(5 * 12);
+  const Matrix k = Matrix(view_of(values, {5, 3, 4})).columns(4, 8);
+  const Matrix some = k.row_range(2, 4);
+  EXPECT_EQ(some.rows, 2);
+  EXPECT_EQ(some.cols, 4);
+  EXPECT_EQ(some.stride, 12);
+  EXPECT_EQ(reinterpret_cast<float*>(some.data), values.data() + 2 * 12 + 4);
+  EXPECT_TRUE(k.row_range(5, 5).empty());
+  EXPECT_EQ(Matrix(nullptr, 5, 4, 12, DType::f32).row_range(1, 3).data, nullptr);
+  expect_internal([&] { (void)k.row_range(3, 6); }, "rows 3..6 of a matrix with 5");
+}
+
 TEST(DType, SizesAndNames) {
   EXPECT_EQ(size_of(DType::f32), 4u);
   EXPECT_EQ(size_of(DType::bf16), 2u);

@@ -199,6 +199,33 @@ TEST_F(Pointwise, Bf16GradientsAreCloseToF32) {
   expect_close(swiglu_results[1], swiglu_results[0], 4e-3, "swiglu");
 }
 
+// In this order, in f32, rounded once: other orders and sums that are rounded on the way have other
+// bits here.
+TEST_F(Pointwise, PartsAreSummedInOrder) {
+  for (const size_t count : {size_t{1}, size_t{2049}, size_t{20011}}) {
+    for (const DType type : {DType::f32, DType::bf16}) {
+      std::vector<float> values = random_values(3 * count, 5, 2);
+      for (size_t i = 0; i < count; ++i) {
+        values[i] += 3e7f;
+        values[2 * count + i] -= 3e7f;
+      }
+      const auto n = static_cast<int64_t>(count);
+      HostTensor parts({3, n}, values, type);
+      HostTensor sum({n}, type);
+      sum_parts(device_.compute(), parts.view(), sum.view());
+      const std::vector<float> x = parts.values(), have = sum.values();
+      for (size_t i = 0; i < count; ++i) {
+        const float total = (x[i] + x[count + i]) + x[2 * count + i];
+        const float want = type == DType::bf16 ? from_bf16(to_bf16(total)) : total;
+        ASSERT_EQ(have[i], want) << name_of(type) << " " << i;
+      }
+    }
+  }
+  HostTensor parts({2, 7}, DType::f32), sum({4}, DType::f32), half({7}, DType::bf16);
+  EXPECT_THROW(sum_parts(device_.compute(), parts.view(), sum.view()), Error);
+  EXPECT_THROW(sum_parts(device_.compute(), parts.view(), half.view()), Error);
+}
+
 TEST_F(Pointwise, WrongShapesAreRefused) {
   HostTensor x({7, 86}, random_values(602, 8));
   HostTensor y({7, 42}, DType::f32);

@@ -83,6 +83,7 @@ struct Matrix {
   // A dense view as [extent 0, product of the others].
   Matrix(const TensorView& view);  // NOLINT(google-explicit-constructor): a view is a matrix
   Matrix columns(int64_t first, int64_t last) const;
+  Matrix row_range(int64_t first, int64_t last) const;
   bool empty() const { return rows == 0 || cols == 0; }
 };
 

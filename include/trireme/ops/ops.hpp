@@ -209,6 +209,9 @@ void swiglu_backward(Stream& stream, Matrix x, Matrix dy, Matrix dx);  // dx may
 void cast(Stream& stream, TensorView from, TensorView to);
 // y += x, both f32 or both compute type.
 void add(Stream& stream, TensorView x, TensorView y);
+// sum [...] = parts[0] + parts[1] + ... of parts [n, ...], in this order: each sum is made in f32
+// and rounded once. Both compute type.
+void sum_parts(Stream& stream, TensorView parts, TensorView sum);
 
 // ---- Embedding and loss -------------------------------------------------------------------------
 

@@ -64,6 +64,24 @@ struct Add {
   }
 };
 
+template <class T>
+struct SumParts {
+  const T* parts;
+  T* sum;
+  int64_t count, n;
+  template <int V>
+  __device__ void run(int64_t i) const {
+    float total[V] = {};
+    for (int64_t part = 0; part < n; ++part) {
+      float v[V];
+      load(parts + part * count + i, v);
+#pragma unroll
+      for (int j = 0; j < V; ++j) total[j] += v[j];
+    }
+    store(sum + i, total);
+  }
+};
+
 // f.run<V>(i) over [0, count), the tail one by one.
 template <int V, class F>
 __global__ void __launch_bounds__(kThreads) each_kernel(int64_t count, F f) {
@@ -188,6 +206,18 @@ void add(Stream& stream, TensorView x, TensorView y) {
   require_like(y, x, "add: y");
   with_type(x.dtype, aligned16(x.data) && aligned16(y.data), "add", [&]<class T, int V>() {
     for_each<V>(stream, x.elements(), Add<T>{elements<T>(x), elements<T>(y)}, "add");
+  });
+}
+
+void sum_parts(Stream& stream, TensorView parts, TensorView sum) {
+  const int64_t count = sum.elements(), n = count == 0 ? 0 : parts.elements() / count;
+  require(parts.dtype == sum.dtype && parts.elements() == n * count, ExitCode::internal,
+          "sum_parts: parts is {} {}, the sum {} {}", name_of(parts.dtype), parts.shape.text(),
+          name_of(sum.dtype), sum.shape.text());
+  const bool is_wide = aligned16(parts.data) && aligned16(sum.data) && sum.bytes() % 16 == 0;
+  with_type(sum.dtype, is_wide, "sum_parts", [&]<class T, int V>() {
+    for_each<V>(stream, count, SumParts<T>{elements<T>(parts), elements<T>(sum), count, n},
+                "sum_parts");
   });
 }
 
