@@ -51,6 +51,34 @@ TEST(CudaDevice, PeakFollowsTheMathMode) {
   EXPECT_EQ(exact.peak_flops(DType::i32), 0);
 }
 
+// Marks are read behind the work between them; more pairs than before take new ones.
+TEST(CudaDevice, TimerMeasuresOnTheStream) {
+  Device device({});
+  Stream& stream = device.compute();
+  Buffer memory(size_t{256} << 20, Memory::device);
+  const TensorView view{memory.data(), {int64_t{64} << 20}, DType::f32};
+  StreamTimer timer;
+  timer.start(stream);
+  timer.stop(stream);
+  EXPECT_EQ(timer.seconds(), 0) << "it is off";
+  timer.switch_on(true);
+  double before = 0;
+  for (const int pairs : {1, 3}) {
+    for (int i = 0; i < pairs; ++i) {
+      timer.start(stream);
+      fill_zero(stream, view);
+      timer.stop(stream);
+    }
+    const double after = timer.seconds();
+    EXPECT_GT(after, before + pairs * 1e-5) << "a quarter of a GB takes longer than that";
+    EXPECT_LT(after, before + 1);
+    before = after;
+  }
+  EXPECT_EQ(timer.seconds(), before);
+  timer.switch_on(true);
+  EXPECT_EQ(timer.seconds(), 0);
+}
+
 TEST(CudaDevice, CopiesAndClears) {
   Device device({});
   Stream& stream = device.compute();

@@ -1,8 +1,10 @@
 // Streams and events of the CPU twin: what a wait completes, what a conflict completes, copies.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "device/cpu/stream_state.hpp"
@@ -47,6 +49,31 @@ TEST_F(Streams, WaitCompletesUpToTheMarkInOrder) {
   EXPECT_EQ(done_, "ab");
   communication.synchronize();
   EXPECT_EQ(done_, "abc");
+}
+
+TEST_F(Streams, TimerCountsWhatAWaitCosts) {
+  Stream& communication = device_.communication();
+  const std::chrono::milliseconds pause{3};
+  const auto wait_for_slow = [&](StreamTimer& timer) {
+    communication.state().push(
+        {[pause] { std::this_thread::sleep_for(pause); }, [] { return false; }, {}});
+    Event event;
+    communication.record(event);
+    timer.wait(device_.compute(), event);
+  };
+  StreamTimer timer;
+  wait_for_slow(timer);
+  EXPECT_EQ(timer.seconds(), 0) << "it is off";
+  timer.switch_on(true);
+  wait_for_slow(timer);
+  wait_for_slow(timer);
+  EXPECT_GE(timer.seconds(), 6e-3);
+  const double before = timer.seconds();
+  timer.start(communication);
+  timer.stop(communication);
+  EXPECT_LT(timer.seconds(), before + 2e-3);
+  timer.switch_on(true);
+  EXPECT_EQ(timer.seconds(), 0) << "from zero again";
 }
 
 TEST_F(Streams, RecordingAgainMovesTheMark) {

@@ -64,6 +64,36 @@ class Stream {
   std::unique_ptr<State> state_;
 };
 
+// Adds up the times that streams spend between `start` and `stop`: by the host's clock on the CPU;
+// on devices by marks in the stream itself, so that nothing waits before `seconds`. Off until it is
+// switched on: then calls cost nothing. One pair at a time. Move-only.
+class StreamTimer {
+ public:
+  StreamTimer();
+  ~StreamTimer();
+  StreamTimer(StreamTimer&&) noexcept;
+  StreamTimer& operator=(StreamTimer&&) noexcept;
+  StreamTimer(const StreamTimer&) = delete;
+  StreamTimer& operator=(const StreamTimer&) = delete;
+
+  // Forgets what was measured.
+  void switch_on(bool on);
+  void start(Stream& stream);
+  void stop(Stream& stream);
+  // Since it was switched on. Blocks until the streams have passed the last `stop`.
+  double seconds();
+  // Makes `stream` wait for `event` and counts the time that it stands still.
+  void wait(Stream& stream, const Event& event) {
+    start(stream);
+    stream.wait(event);
+    stop(stream);
+  }
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;  // null while it is off
+};
+
 enum class Memory : uint8_t {
   device,  // where operations run
   pinned,  // host memory that the device copies from and to without staging

@@ -1,5 +1,6 @@
 // Streams of the CPU twin: operations run at once, only communication is pending.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "device/cpu/stream_state.hpp"
@@ -86,6 +87,34 @@ void Stream::wait(const Event& event) {
 
 void Stream::synchronize() {
   state_->finish_all();
+}
+
+struct StreamTimer::State {
+  std::chrono::steady_clock::time_point started;
+  double seconds = 0;
+};
+
+StreamTimer::StreamTimer() = default;
+StreamTimer::~StreamTimer() = default;
+StreamTimer::StreamTimer(StreamTimer&&) noexcept = default;
+StreamTimer& StreamTimer::operator=(StreamTimer&&) noexcept = default;
+
+void StreamTimer::switch_on(bool on) {
+  state_ = on ? std::make_unique<State>() : nullptr;
+}
+
+void StreamTimer::start(Stream&) {
+  if (state_) state_->started = std::chrono::steady_clock::now();
+}
+
+void StreamTimer::stop(Stream&) {
+  if (!state_) return;
+  const auto now = std::chrono::steady_clock::now();
+  state_->seconds += std::chrono::duration<double>(now - state_->started).count();
+}
+
+double StreamTimer::seconds() {
+  return state_ ? state_->seconds : 0;
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND
