@@ -42,6 +42,12 @@ std::vector<std::string> resolve(Settings& settings, const std::string& deck_nam
     settings.grid.sequence_parallel = false;
     notes.push_back("grid.sequence_parallel is switched off: it splits over tp, and grid.tp is 1");
   }
+  if (settings.grid.tp_overlap == GridSettings::Overlap::on && !settings.grid.sequence_parallel) {
+    settings.grid.tp_overlap = GridSettings::Overlap::off;
+    notes.push_back(
+        "grid.tp_overlap is switched off: it sends the shards of grid.sequence_parallel, which is "
+        "off");
+  }
   return notes;
 }
 

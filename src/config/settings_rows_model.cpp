@@ -211,6 +211,12 @@ std::vector<Setting> grid_rows() {
        .field = of(&GridSettings::sequence_parallel),
        .effect = kLayout,
        .help = "Splits activations between layers over tp, by tokens. Needs tp above 1."},
+      {.name = "grid.tp_overlap",
+       .field = of(&GridSettings::tp_overlap),
+       .choices = {"auto", "off", "on"},
+       .effect = kLayout,
+       .help = "Activations travel over tp beside the matrix products, shard by shard. Needs "
+               "sequence_parallel. auto: on GPUs."},
       {.name = "grid.ranks",
        .field = of(&GridSettings::ranks),
        .range = {0, kMostRanks},

@@ -113,11 +113,14 @@ PendingAdd Block::forward(LayerContext& c, const MicroBatch& batch, const Pendin
 void Block::attention_forward_part(LayerContext& c, const MicroBatch& batch, TensorView normalized,
                                    LayerStash& s, Scratch& v) const {
   Stream& stream = c.device.compute();
-  qkv_.forward(stream, tp_.gather(c, normalized, v), s.qkv);
+  tp_.gather_product(
+      c, normalized, v, TensorParallel::Leave::nothing,
+      [&](const TensorView& x, int64_t first) { qkv_.forward(stream, x, s.qkv, first); });
   make_heads(c, batch, s, v);
   attend(c, batch, s, v);
-  output_.forward(stream, s.attention, tp_.partial(v.delta, v));
-  tp_.reduce(c, v.delta, v);
+  tp_.product_reduce(c, v.delta, v, [&](int64_t first, const TensorView& out) {
+    output_.forward(stream, s.attention.rows(first, first + out.shape[0]), out);
+  });
 }
 
 void Block::attend(LayerContext& c, const MicroBatch& batch, LayerStash& s,
@@ -135,19 +138,21 @@ void Block::attend(LayerContext& c, const MicroBatch& batch, LayerStash& s,
 void Block::mlp_forward_part(LayerContext& c, TensorView normalized, TensorView activation,
                              LayerStash& s, Scratch& v, Purpose purpose) const {
   Stream& stream = c.device.compute();
-  const TensorView x = tp_.gather(c, normalized, v);
+  const bool fused = !gated_ && up_.has_bias();
+  tp_.gather_product(c, normalized, v, TensorParallel::Leave::nothing,
+                     [&](const TensorView& x, int64_t first) {
+                       if (fused) return up_.forward_gelu(stream, x, s.up, activation, first);
+                       up_.forward(stream, x, s.up, first);
+                     });
   if (gated_) {
-    up_.forward(stream, x, s.up);
     swiglu_forward(stream, s.up, activation);
-  } else if (up_.has_bias()) {
-    up_.forward_gelu(stream, x, s.up, activation);
-  } else {
-    up_.forward(stream, x, s.up);
+  } else if (!fused) {
     gelu_forward(stream, s.up, activation);
   }
   if (purpose == Purpose::recompute) return;
-  down_.forward(stream, activation, tp_.partial(v.delta, v));
-  tp_.reduce(c, v.delta, v);
+  tp_.product_reduce(c, v.delta, v, [&](int64_t first, const TensorView& out) {
+    down_.forward(stream, activation.rows(first, first + out.shape[0]), out);
+  });
 }
 
 void Block::backward(LayerContext& c, const MicroBatch& batch, LayerStash& s, Scratch& v,
@@ -169,7 +174,6 @@ void Block::mlp_backward(LayerContext& c, const MicroBatch& batch, LayerStash& s
   Stream& stream = c.device.compute();
   const TensorView d_branch = branch_gradient(c, batch, 2, v, d_residual);
   down_.backward_bias(stream, d_branch);
-  const TensorView d_out = tp_.gather(c, d_branch, v);
   TensorView activation = s.activation;
   if (activation.empty()) {
     activation = v.activation;
@@ -179,7 +183,7 @@ void Block::mlp_backward(LayerContext& c, const MicroBatch& batch, LayerStash& s
       gelu_forward(stream, s.up, activation);
     }
   }
-  down_.backward_input(stream, d_out, v.d_activation);
+  const TensorView d_out = row_backward_input(c, down_, d_branch, v.d_activation, v);
   down_.backward_weight(stream, activation, d_out);
   TensorView d_up = gated_ ? s.up : v.d_activation;
   if (gated_) {
@@ -201,8 +205,7 @@ void Block::attention_backward_part(LayerContext& c, const MicroBatch& batch, La
   Stream& stream = c.device.compute();
   const TensorView d_branch = branch_gradient(c, batch, 1, v, d_residual);
   output_.backward_bias(stream, d_branch);
-  const TensorView d_out = tp_.gather(c, d_branch, v);
-  output_.backward_input(stream, d_out, v.d_attention);
+  const TensorView d_out = row_backward_input(c, output_, d_branch, v.d_attention, v);
   output_.backward_weight(stream, s.attention, d_out);
   if (sizes_.qk_norm && s.heads.empty()) make_heads(c, batch, s, v);
   const HeadViews h = heads(s, v), d = head_views(sizes_, v.d_qkv);
@@ -226,14 +229,24 @@ void Block::attention_backward_part(LayerContext& c, const MicroBatch& batch, La
   norm1_.backward(stream, s.residual, v.d_normalized, d_residual);
 }
 
+TensorView Block::row_backward_input(LayerContext& c, const RowLinear& linear, TensorView d_branch,
+                                     TensorView d_wide, Scratch& v) const {
+  return tp_.gather_product(c, d_branch, v, TensorParallel::Leave::rows,
+                            [&](const TensorView& d_out, int64_t first) {
+                              linear.backward_input(c.device.compute(), d_out,
+                                                    d_wide.rows(first, first + d_out.shape[0]));
+                            });
+}
+
 void Block::column_backward(LayerContext& c, const ColumnLinear& linear, TensorView normalized,
                             Matrix d_wide, Scratch& v) const {
   Stream& stream = c.device.compute();
-  const TensorView x = tp_.gather(c, normalized, v);
+  const TensorView x = tp_.start_gather(c, normalized, v);
   linear.backward_input(stream, d_wide, tp_.partial(v.d_normalized, v));
   tp_.start_reduce(c, v.d_normalized, v);
+  tp_.finish_gather(c);
   linear.backward_weight(stream, x, d_wide);
-  tp_.finish(c);
+  tp_.finish_reduce(c);
 }
 
 }  // namespace trireme

@@ -3,6 +3,7 @@
 
 #include "model/linear.hpp"
 #include "model/scratch.hpp"
+#include "model/tensor_parallel.hpp"
 
 namespace trireme {
 
@@ -26,28 +27,6 @@ struct Norm {
   NormKind kind = NormKind::layer_norm;
   float epsilon = 0;
   TensorView gain, bias, d_gain, d_bias;
-};
-
-// Moves activations between the tp-split and the whole form.
-class TensorParallel {
- public:
-  TensorParallel() = default;
-  TensorParallel(const ChunkOptions& options, const LocalSizes& sizes);
-  bool splits_rows() const { return splits_rows_; }
-  int64_t row_offset() const { return row_offset_; }
-  // Rows of all tp ranks: `x` itself, or gathered into scratch under sequence parallelism.
-  TensorView gather(LayerContext& c, TensorView x, Scratch& v) const;
-  // Where a product that must be summed over tp is written, given where its sum goes.
-  TensorView partial(TensorView sum, Scratch& v) const;
-  void reduce(LayerContext& c, TensorView sum, Scratch& v) const;
-  // The same beside the compute stream; `finish` makes compute wait.
-  void start_reduce(LayerContext& c, TensorView sum, Scratch& v) const;
-  void finish(LayerContext& c) const;
-
- private:
-  void issue(const LayerContext& c, Stream& stream, TensorView sum, Scratch& v) const;
-  bool splits_rows_ = false;
-  int64_t row_offset_ = 0;
 };
 
 class Block {
@@ -81,6 +60,9 @@ class Block {
   // Gradient through dropout behind attention (1) or MLP (2).
   TensorView branch_gradient(LayerContext& c, const MicroBatch& batch, int kind, Scratch& v,
                              TensorView d_residual) const;
+  // d_wide = gradient by the input of a row linear; returns the whole gradient by its output.
+  TensorView row_backward_input(LayerContext& c, const RowLinear& linear, TensorView d_branch,
+                                TensorView d_wide, Scratch& v) const;
   // Gradients of a column linear whose input is a norm's output, into scratch.d_normalized.
   void column_backward(LayerContext& c, const ColumnLinear& linear, TensorView normalized,
                        Matrix d_wide, Scratch& v) const;

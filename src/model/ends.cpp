@@ -50,11 +50,10 @@ void Embedding::forward(LayerContext& c, const MicroBatch& batch, TensorView out
   call.dropout = {};
   if (c.tp.rank() != 0) call.position_table = {};
   embedding_forward(stream, call);
-  if (tp_.splits_rows()) {
-    c.tp.reduce_scatter(stream, v.embedded, out);
-  } else {
-    c.tp.all_reduce(stream, out);
-  }
+  exposed(c, [&](Stream& compute) {
+    if (tp_.splits_rows()) return c.tp.reduce_scatter(compute, v.embedded, out);
+    c.tp.all_reduce(compute, out);
+  });
   if (dropout_ > 0) dropout(stream, {.x = out, .out = out, .site = dropout_site(c, batch)});
 }
 
@@ -137,9 +136,9 @@ void Head::piece(LayerContext& c, Mode mode, const MicroBatch& batch, TensorView
                           .count = options_.here.tp == 0,
                           .state = c.state};
   cross_entropy_max(stream, loss);
-  c.tp.all_reduce(stream, loss.row_max, Reduce::max);
+  exposed(c, [&](Stream& compute) { c.tp.all_reduce(compute, loss.row_max, Reduce::max); });
   cross_entropy_sums(stream, loss);
-  c.tp.all_reduce(stream, loss.sums);
+  exposed(c, [&](Stream& compute) { c.tp.all_reduce(compute, loss.sums); });
   cross_entropy_finish(stream, loss);
   if (mode == Mode::evaluate) return;
   gemm(stream, {.a = logits, .b = table_, .c = dx.rows(first, last)});

@@ -48,9 +48,12 @@ Matrix ColumnLinear::part(const Matrix& y, const Piece& piece) const {
   return {at, y.rows, width, width, y.dtype};
 }
 
-void ColumnLinear::forward(Stream& stream, Matrix x, Matrix y) const {
+void ColumnLinear::forward(Stream& stream, Matrix x, Matrix y, int64_t first) const {
   for (const Piece& p : pieces_) {
-    Gemm call{.a = x, .b = p.weight, .c = part(y, p), .transpose_b = true};
+    Gemm call{.a = x,
+              .b = p.weight,
+              .c = part(y, p).row_range(first, first + x.rows),
+              .transpose_b = true};
     if (p.bias.data != nullptr) {
       call.epilogue = Epilogue::bias;
       call.bias = p.bias;
@@ -59,15 +62,16 @@ void ColumnLinear::forward(Stream& stream, Matrix x, Matrix y) const {
   }
 }
 
-void ColumnLinear::forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y) const {
+void ColumnLinear::forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y,
+                                int64_t first) const {
   for (const Piece& p : pieces_)
     gemm(stream, {.a = x,
                   .b = p.weight,
-                  .c = part(y, p),
+                  .c = part(y, p).row_range(first, first + x.rows),
                   .transpose_b = true,
                   .epilogue = Epilogue::bias_gelu,
                   .bias = p.bias,
-                  .pre_activation = part(pre, p)});
+                  .pre_activation = part(pre, p).row_range(first, first + x.rows)});
 }
 
 void ColumnLinear::backward_input(Stream& stream, Matrix dy, Matrix dx) const {

@@ -21,10 +21,11 @@ class ColumnLinear {
   ColumnLinear(const ParameterStore& store, const std::vector<std::string>& weights, bool bias,
                Outputs outputs = Outputs::side_by_side);
 
-  void forward(Stream& stream, Matrix x, Matrix y) const;
+  // x may be some of the rows alone: those from `first` on; y is always whole.
+  void forward(Stream& stream, Matrix x, Matrix y, int64_t first = 0) const;
   bool has_bias() const { return !pieces_.empty() && pieces_[0].bias.data != nullptr; }
   // y = gelu(pre), pre = x W^T + b; needs biases.
-  void forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y) const;
+  void forward_gelu(Stream& stream, Matrix x, Matrix pre, Matrix y, int64_t first = 0) const;
   // dx [N, in] = dy W: this rank's part of the sum over tp.
   void backward_input(Stream& stream, Matrix dy, Matrix dx) const;
   void backward_weight(Stream& stream, Matrix x, Matrix dy) const;

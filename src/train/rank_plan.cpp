@@ -25,6 +25,11 @@ BufferCounts all_buffers(const Settings& settings, const RankPlan& plan) {
   return counts;
 }
 
+bool overlaps(GridSettings::Overlap tp_overlap) {
+  if (tp_overlap == GridSettings::Overlap::automatic) return !device_memory_is_host();
+  return tp_overlap == GridSettings::Overlap::on;
+}
+
 }  // namespace
 
 RankPlan rank_plan(const Settings& settings, const GridShape& grid, const GridCoord& here) {
@@ -36,6 +41,7 @@ RankPlan rank_plan(const Settings& settings, const GridShape& grid, const GridCo
   plan.chunk.recompute = settings.model.recompute;
   plan.chunk.recompute_layers = settings.model.recompute_layers;
   plan.chunk.sequence_parallel = settings.grid.sequence_parallel && grid.tp > 1;
+  plan.chunk.tp_overlap = plan.chunk.sequence_parallel && overlaps(settings.grid.tp_overlap);
   plan.chunk.deterministic = settings.precision.deterministic;
   plan.chunk.grid = grid;
   plan.chunk.here = here;

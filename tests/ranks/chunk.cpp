@@ -11,12 +11,17 @@
 namespace trireme::test {
 namespace {
 
-ChunkOptions options_for(const Communicator& tp, bool sequence_parallel,
+// How activations lie between the split matrices: whole, or by rows, whose traffic may overlap.
+enum class Between : uint8_t { whole, rows, overlapped };
+constexpr Between kAll[] = {Between::whole, Between::rows, Between::overlapped};
+
+ChunkOptions options_for(const Communicator& tp, Between between,
                          Recompute recompute = Recompute::none) {
   ChunkOptions o;
   o.batch = {2, 10};
   o.recompute = recompute;
-  o.sequence_parallel = sequence_parallel;
+  o.sequence_parallel = between != Between::whole;
+  o.tp_overlap = between == Between::overlapped;
   o.grid = {tp.size(), 1, 1, 1};
   o.here = {tp.rank(), 0, 0, 0};
   return o;
@@ -42,9 +47,9 @@ void finish_gradients(const ModelHarness& harness, const Communicator& tp,
 
 class ChunkTest : public ::testing::Test {
  protected:
-  void compare_with_one_rank(const ModelShape& model, bool sequence_parallel) {
+  void compare_with_one_rank(const ModelShape& model, Between between) {
     const Communicator alone = world().split(world().rank(), 0, "alone");
-    ModelHarness reference(model, options_for(alone, false), device(), alone);
+    ModelHarness reference(model, options_for(alone, Between::whole), device(), alone);
     const double loss = reference.run(Mode::train);
 
     Communicator tp = world().split(0, world().rank(), "tp");
@@ -53,7 +58,7 @@ class ChunkTest : public ::testing::Test {
         tp.size() > model.kv_heads ? tp.size() / static_cast<int>(model.kv_heads) : 1;
     Communicator kv = tp.split(tp.rank() / copies, tp.rank(), "kv copies");
     kv.connect(device());
-    ModelHarness split(model, options_for(tp, sequence_parallel), device(), tp);
+    ModelHarness split(model, options_for(tp, between), device(), tp);
     const double split_loss =
         tp.sum(tp.rank() == 0 ? split.run(Mode::train) : (split.run(Mode::train), 0.0));
     EXPECT_NEAR(split_loss / loss, 1, 1e-5);
@@ -72,11 +77,31 @@ class ChunkTest : public ::testing::Test {
       EXPECT_LT(std::sqrt(error) / scale, 1e-5) << e.spec.name;
     }
   }
+
+  void recomputing_changes_no_bit(const Communicator& tp, Between between) {
+    for (const ModelShape& model :
+         {odd_model(false, 0.1f), odd_model(true, 0.1f), qwen_model(0.1f)}) {
+      ModelHarness none(model, options_for(tp, between), device(), tp);
+      const double loss = none.run(Mode::train);
+      for (Recompute policy : {Recompute::selective, Recompute::full}) {
+        for (int64_t layers : {0, 2}) {
+          ChunkOptions o = options_for(tp, between, policy);
+          o.recompute_layers = layers;
+          ModelHarness again(model, o, device(), tp);
+          EXPECT_EQ(again.run(Mode::train), loss);
+          for (size_t i = 0; i < again.table().entries().size(); ++i)
+            EXPECT_EQ(again.gradient(static_cast<int>(i)), none.gradient(static_cast<int>(i)))
+                << again.table().entries()[i].spec.name;
+        }
+      }
+    }
+  }
 };
 
 TEST_F(ChunkTest, TensorParallelGivesTheSameGradients) {
   for (bool llama : {false, true})
-    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(odd_model(llama, dropout), false);
+    for (float dropout : {0.0f, 0.1f})
+      compare_with_one_rank(odd_model(llama, dropout), Between::whole);
 }
 
 // A GPT without biases, and a Llama with them: what is off in one family is on in the other.
@@ -84,43 +109,32 @@ TEST_F(ChunkTest, FamiliesWithAndWithoutBiases) {
   for (bool llama : {false, true}) {
     ModelShape model = odd_model(llama, 0);
     model.bias = !model.bias;
-    for (bool sequence_parallel : {false, true}) compare_with_one_rank(model, sequence_parallel);
+    for (const Between between : kAll) compare_with_one_rank(model, between);
   }
 }
 
 TEST_F(ChunkTest, NormsOfHeadsAndSomeBiases) {
-  for (bool sequence_parallel : {false, true}) {
-    compare_with_one_rank(qwen_model(0.1f), sequence_parallel);
+  for (const Between between : kAll) {
+    compare_with_one_rank(qwen_model(0.1f), between);
     ModelShape model = odd_model(true, 0);
     model.output_bias = model.mlp_bias = true;
-    compare_with_one_rank(model, sequence_parallel);
+    compare_with_one_rank(model, between);
   }
 }
 
 TEST_F(ChunkTest, SequenceParallelGivesTheSameGradients) {
   for (bool llama : {false, true})
-    for (float dropout : {0.0f, 0.1f}) compare_with_one_rank(odd_model(llama, dropout), true);
+    for (float dropout : {0.0f, 0.1f})
+      for (const Between between : {Between::rows, Between::overlapped})
+        compare_with_one_rank(odd_model(llama, dropout), between);
 }
 
 TEST_F(ChunkTest, RecomputingChangesNoBit) {
   Communicator tp = world().split(0, world().rank(), "tp");
   tp.connect(device());
-  for (const ModelShape& model :
-       {odd_model(false, 0.1f), odd_model(true, 0.1f), qwen_model(0.1f)}) {
-    ModelHarness none(model, options_for(tp, tp.size() > 1), device(), tp);
-    const double loss = none.run(Mode::train);
-    for (Recompute policy : {Recompute::selective, Recompute::full}) {
-      for (int64_t layers : {0, 2}) {
-        ChunkOptions o = options_for(tp, tp.size() > 1, policy);
-        o.recompute_layers = layers;
-        ModelHarness again(model, o, device(), tp);
-        EXPECT_EQ(again.run(Mode::train), loss);
-        for (size_t i = 0; i < again.table().entries().size(); ++i)
-          EXPECT_EQ(again.gradient(static_cast<int>(i)), none.gradient(static_cast<int>(i)))
-              << again.table().entries()[i].spec.name;
-      }
-    }
-  }
+  const Between between = tp.size() > 1 ? Between::rows : Between::whole;
+  recomputing_changes_no_bit(tp, between);
+  if (tp.size() > 1) recomputing_changes_no_bit(tp, Between::overlapped);
 }
 
 TEST_F(ChunkTest, GradientsAgreeWithFiniteDifferences) {
@@ -128,7 +142,7 @@ TEST_F(ChunkTest, GradientsAgreeWithFiniteDifferences) {
   const Communicator alone = world().split(world().rank(), 0, "alone");
   for (const ModelShape& model :
        {odd_model(false, 0.1f), odd_model(true, 0.1f), qwen_model(0.1f)}) {
-    ModelHarness harness(model, options_for(alone, false), device(), alone);
+    ModelHarness harness(model, options_for(alone, Between::whole), device(), alone);
     harness.run(Mode::train);
     for (size_t i = 0; i < harness.table().entries().size(); ++i) {
       const ParameterEntry& e = harness.table().entries()[i];
@@ -155,8 +169,8 @@ TEST_F(ChunkTest, GradientsAgreeWithFiniteDifferences) {
 TEST_F(ChunkTest, EvaluationHasNoDropoutAndLeavesNoGradient) {
   Communicator tp = world().split(0, world().rank(), "tp");
   tp.connect(device());
-  ModelHarness with(odd_model(false, 0.3f), options_for(tp, false), device(), tp);
-  ModelHarness without(odd_model(false, 0), options_for(tp, false), device(), tp);
+  ModelHarness with(odd_model(false, 0.3f), options_for(tp, Between::whole), device(), tp);
+  ModelHarness without(odd_model(false, 0), options_for(tp, Between::whole), device(), tp);
   EXPECT_EQ(with.run(Mode::evaluate), without.run(Mode::evaluate));
   EXPECT_NE(tp.sum(with.run(Mode::train, 1)), tp.sum(with.run(Mode::train, 2)));
   with.run(Mode::evaluate);

@@ -30,8 +30,13 @@ const std::vector<Layout> kLayouts = {
     {"recompute full", 1, "--model.recompute=full"},
     {"tp 2", 2, "--grid.tp=2"},
     {"tp 4", 4, "--grid.tp=4"},
-    {"tp 2, sequence parallel", 2, "--grid.tp=2 --grid.sequence_parallel=true"},
-    {"tp 4, sequence parallel", 4, "--grid.tp=4 --grid.sequence_parallel=true"},
+    {"tp 2, sequence parallel", 2,
+     "--grid.tp=2 --grid.sequence_parallel=true --grid.tp_overlap=off"},
+    {"tp 4, sequence parallel", 4,
+     "--grid.tp=4 --grid.sequence_parallel=true --grid.tp_overlap=off"},
+    {"tp 2, overlapped", 2, "--grid.tp=2 --grid.sequence_parallel=true --grid.tp_overlap=on"},
+    {"tp 4, overlapped", 4,
+     "--grid.tp=4 --grid.sequence_parallel=true --grid.tp_overlap=on --model.recompute=full"},
     {"pp 2", 2, "--grid.pp=2"},
     {"pp 4", 4, "--grid.pp=4"},
     {"pp 2, interleaved", 2, "--grid.pp=2 --grid.virtual_stages=2"},
@@ -44,21 +49,27 @@ const std::vector<Layout> kLayouts = {
     {"pp 2 x dp 2, not sharded", 4, "--grid.pp=2 --grid.dp=2 --optimizer.zero=0"},
     {"tp 2 x pp 2, all together", 4,
      "--grid.tp=2 --grid.pp=2 --grid.virtual_stages=2 --grid.sequence_parallel=true "
-     "--model.recompute=full --model.recompute_layers=1 --batch.micro=1"},
+     "--grid.tp_overlap=on --model.recompute=full --model.recompute_layers=1 --batch.micro=1"},
     {"tp 2 x dp 2, all together", 4,
      "--grid.tp=2 --grid.dp=2 --grid.sequence_parallel=true --model.recompute=selective "
      "--batch.micro=1"},
 };
 // With dropout the masks must agree as well: the layouts that cut rows, heads or samples.
-const std::vector<std::string> kWithDropout = {
-    "micro-batch 1", "recompute selective",       "recompute full",
-    "tp 4",          "tp 2, sequence parallel",   "pp 2, interleaved",
-    "dp 4",          "tp 2 x pp 2, all together", "tp 2 x dp 2, all together"};
+const std::vector<std::string> kWithDropout = {"micro-batch 1",
+                                               "recompute selective",
+                                               "recompute full",
+                                               "tp 4",
+                                               "tp 2, sequence parallel",
+                                               "pp 2, interleaved",
+                                               "tp 4, overlapped",
+                                               "dp 4",
+                                               "tp 2 x pp 2, all together",
+                                               "tp 2 x dp 2, all together"};
 
 // Norms of q and k are held by every tp rank, whose heads each give a part of their gradient; at tp
 // 4 KV heads are copied.
 const std::vector<std::string> kWithHeadNorms = {
-    "recompute selective",     "recompute full", "tp 2", "tp 4",
+    "recompute selective",     "recompute full", "tp 2", "tp 4",       "tp 4, overlapped",
     "tp 2, sequence parallel", "pp 2",           "dp 2", "tp 2 x pp 2"};
 
 enum class Model { gpt2, llama, qwen };

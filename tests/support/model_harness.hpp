@@ -86,6 +86,7 @@ class ModelHarness {
   }
 
   MicroBatch& batch() { return batch_; }
+  int64_t tp_shards() const { return context_.tp_shards; }
   const ParameterTable& table() const { return table_; }
   const ParameterStore& store() const { return store_; }
   const Arena& arena() const { return arena_; }

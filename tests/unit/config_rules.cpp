@@ -156,6 +156,20 @@ TEST(Layout, SequenceParallelIsSwitchedOffAtTpOne) {
   EXPECT_NE(deck.notes[0].find("switched off"), std::string::npos);
 }
 
+TEST(Layout, OverlapOverTpIsSwitchedOffWithoutSequenceParallel) {
+  using Overlap = GridSettings::Overlap;
+  const auto overlap_of = [](std::vector<std::string> words, size_t notes) {
+    const Deck deck = parse_deck(kDeck, "a.ini", words);
+    EXPECT_EQ(deck.notes.size(), notes);
+    return deck.settings.grid.tp_overlap;
+  };
+  EXPECT_EQ(overlap_of({}, 0), Overlap::automatic);
+  EXPECT_EQ(overlap_of({"--grid.tp=2", "--grid.tp_overlap=on"}, 1), Overlap::off);
+  EXPECT_EQ(overlap_of({"--grid.sequence_parallel=true", "--grid.tp_overlap=on"}, 2), Overlap::off);
+  EXPECT_EQ(overlap_of({"--grid.tp=2", "--grid.sequence_parallel=true", "--grid.tp_overlap=on"}, 0),
+            Overlap::on);
+}
+
 TEST(Layout, RampGivesTheLengthOfTheSchedule) {
   const Deck deck =
       parse_deck(kDeck, "a.ini",

@@ -96,6 +96,18 @@ TEST(PlannedMemory, ActivationsFollowPolicyAndSplit) {
             whole(mixed * kTokens));
 }
 
+// Shards travel in memory that is there anyway.
+TEST(PlannedMemory, OverlapOverTpTakesNone) {
+  const Lines off = {"grid.tp=2", "grid.sequence_parallel=true", "grid.tp_overlap=off"};
+  const Lines on = {"grid.tp=2", "grid.sequence_parallel=true", "grid.tp_overlap=on"};
+  EXPECT_TRUE(planned(2, on).plan.chunk.tp_overlap);
+  EXPECT_FALSE(planned(2, off).plan.chunk.tp_overlap);
+  EXPECT_FALSE(planned(2, {"grid.tp=2", "grid.sequence_parallel=true"}).plan.chunk.tp_overlap)
+      << "auto is off on CPUs";
+  EXPECT_FALSE(planned(2, {"grid.tp=2", "grid.tp_overlap=on"}).plan.chunk.tp_overlap);
+  EXPECT_EQ(planned(2, on).total(), planned(2, off).total());
+}
+
 // 1F1B: stage s of p holds p - s micro-batches, the first one p x L / p = L layers; fewer where
 // there are fewer micro-batches. Interleaving holds 1 + (p - 1) / (p v) times L layers.
 TEST(PlannedMemory, MicroBatchesInFlight) {

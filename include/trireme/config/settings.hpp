@@ -28,6 +28,8 @@ struct GridSettings {
   int64_t dp = 0;  // 0: what is left of the ranks
   int64_t virtual_stages = 1;
   bool sequence_parallel = false;
+  enum class Overlap : uint8_t { automatic, off, on };
+  Overlap tp_overlap = Overlap::automatic;
   int64_t ranks = 0, nodes = 0;  // expected; 0: what the launcher says
   bool tp_across_nodes = false;
   bool share_devices = false;

@@ -29,6 +29,7 @@ struct ChunkOptions {
   Recompute recompute = Recompute::none;
   int64_t recompute_layers = 0;  // full: the first this many layers of each chunk
   bool sequence_parallel = false;
+  bool tp_overlap = false;  // of sequence parallelism: traffic over tp beside the products
   bool deterministic = true;
   GridShape grid;
   GridCoord here;
@@ -39,8 +40,11 @@ struct LayerContext {
   Device& device;
   const Communicator& tp;
   StepState* state = nullptr;  // device memory
-  Stream& tp_stream;           // reductions over tp that overlap with weight gradients
+  Stream& tp_stream;           // traffic over tp that runs beside products
   Event tp_ready, tp_done;
+  std::vector<Event> tp_steps{};  // by shard that is awaited
+  int64_t tp_shards = 0;          // shards of activations that went beside a product so far
+  StreamTimer tp_exposed{};       // what compute spends on traffic over tp, or waiting for it
 };
 
 // The data of one micro-batch, in device memory; n = BatchShape::tokens().
