@@ -17,7 +17,7 @@
 namespace trireme::app {
 namespace {
 
-constexpr int64_t kWarmUp = 3, kWaitingSteps = 3;
+constexpr int64_t kWarmUp = 3, kExposedSteps = 3, kWaitingSteps = 3;
 
 // Times products of two square matrices of random numbers.
 class ProductAnchor {
@@ -82,13 +82,28 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// A few more steps with the clocks of exposed communication.
+void print_exposed(const Log& log, Trainer& trainer, const Communicator& world) {
+  trainer.time_exposed(true);
+  for (int64_t i = 0; i < kExposedSteps; ++i) trainer.advance();
+  trainer.settle();
+  const ExposedTimes times = trainer.exposed();
+  trainer.time_exposed(false);
+  const auto most = [&](double seconds) {
+    return 1e3 * world.max(seconds) / static_cast<double>(kExposedSteps);
+  };
+  const double tp = most(times.tp), pp = most(times.pp);
+  const double reduce = most(times.reduce), gather = most(times.gather);
+  log.info("exposed     tp {:.2f} ms a step on the slowest rank, {} shards beside products", tp,
+           times.tp_shards / kExposedSteps);
+  log.info("            pp {:.2f} ms, with the idle time of the schedule", pp);
+  log.info("            dp {:.2f} ms for gradients, {:.2f} ms for values", reduce, gather);
+}
+
 // Phases by the host's clock: on a GPU that is the time to launch them. Then a few more steps in
 // which the host waits for the device at the end of each phase.
-void print_phases(const Log& log, Trainer& trainer, Device& device, int64_t steps) {
-  const std::vector<Phases::Line> free_running = trainer.phases().lines();
-  log.info("  exposed reduction of gradients {:.2f} ms, gathering of values {:.2f} ms a step",
-           1e3 * trainer.sync().exposed_reduce_seconds() / static_cast<double>(steps),
-           1e3 * trainer.sync().exposed_gather_seconds() / static_cast<double>(steps));
+void print_phases(const Log& log, Trainer& trainer, Device& device,
+                  const std::vector<Phases::Line>& free_running, int64_t steps) {
   trainer.phases().reset();
   trainer.phases().wait_at_ends([&] {
     device.compute().synchronize();
@@ -114,7 +129,7 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   Deck deck = read_deck_together(deck_arguments(words, usage), world);
   Settings& settings = deck.settings;
   settings.data.kind = DataKind::mock;
-  settings.run.steps = kWarmUp + steps + kWaitingSteps;
+  settings.run.steps = kWarmUp + steps + kExposedSteps + kWaitingSteps;
   settings.run.evaluate_every = 0;
   const Log log(world.rank());
   Device device(device_options(session, settings));
@@ -126,7 +141,6 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
   trainer.start_fresh();
   for (int64_t i = 0; i < kWarmUp; ++i) trainer.advance();
   trainer.phases().reset();
-  trainer.reset_timers();
   anchor.best(3);
 
   std::vector<double> seconds;
@@ -154,7 +168,9 @@ int bench_step(MpiSession& session, std::vector<std::string> words, const std::s
            static_cast<double>(trainer.arena().high_water_bytes()) / kMiB,
            static_cast<double>(device.total_bytes() - device.free_bytes()) / kMiB,
            static_cast<double>(device.total_bytes()) / kMiB);
-  print_phases(log, trainer, device, steps);
+  const std::vector<Phases::Line> free_running = trainer.phases().lines();
+  print_exposed(log, trainer, world);
+  print_phases(log, trainer, device, free_running, steps);
   return 0;
 }
 

@@ -1,7 +1,6 @@
 #include "trireme/parallel/gradient_sync.hpp"
 
 #include <algorithm>
-#include <chrono>
 
 #include "trireme/base/error.hpp"
 
@@ -35,7 +34,7 @@ void GradientSync::before_use(int64_t layer) {
   if (found == shards_of_layer_.end()) return;
   for (const size_t i : found->second) {
     if (gather_pending_[i] == 0) continue;
-    wait_timed(gathered_[i], exposed_gather_);
+    exposed_gather_.wait(device_.compute(), gathered_[i]);
     gather_pending_[i] = 0;
   }
   grid_.dp().progress();
@@ -109,7 +108,7 @@ void GradientSync::finish() {
   for (size_t i = 0; i < layout_.shards().size(); ++i)
     if (layout_.shards()[i].extra_sum != ExtraSum::none) start_reduce(i);
   device_.communication().record(reduced_);
-  wait_timed(reduced_, exposed_reduce_);
+  exposed_reduce_.wait(device_.compute(), reduced_);
   finished_ = true;
 }
 
@@ -128,15 +127,9 @@ void GradientSync::gather_values(size_t index) {
 void GradientSync::wait_values() {
   for (size_t i = 0; i < gathered_.size(); ++i) {
     if (gather_pending_[i] == 0) continue;
-    wait_timed(gathered_[i], exposed_gather_);
+    exposed_gather_.wait(device_.compute(), gathered_[i]);
     gather_pending_[i] = 0;
   }
-}
-
-void GradientSync::wait_timed(const Event& event, double& seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  device_.compute().wait(event);
-  seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 }  // namespace trireme

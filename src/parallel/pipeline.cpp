@@ -175,7 +175,7 @@ void Pipeline::forward(const Action& action, Run& run) {
   free_slots_.pop_back();
   if (!run.first(action)) {
     Event& event = in_.events[static_cast<size_t>(flight.in)];
-    compute.wait(event);
+    exposed_.wait(compute, event);
     copy(compute, in_.views[static_cast<size_t>(flight.in)], chunks_[c].input(flight.slot));
     compute.record(event);
     in_.give_back(flight.in);
@@ -183,7 +183,7 @@ void Pipeline::forward(const Action& action, Run& run) {
   TensorView output;
   if (!run.last(action)) {
     flight.out = out_.take();
-    compute.wait(out_.events[static_cast<size_t>(flight.out)]);
+    exposed_.wait(compute, out_.events[static_cast<size_t>(flight.out)]);
     output = out_.views[static_cast<size_t>(flight.out)];
   }
   chunks_[c].forward(context_, run.mode, flight.slot, run.micro_batch(action), output, &run.hooks);
@@ -197,7 +197,7 @@ void Pipeline::backward(const Action& action, Run& run) {
   Flight& flight = run.flight(action);
   TensorView d_output;
   if (!run.last(action)) {
-    compute.wait(gradients_.events[static_cast<size_t>(flight.gradient)]);
+    exposed_.wait(compute, gradients_.events[static_cast<size_t>(flight.gradient)]);
     d_output = gradients_.views[static_cast<size_t>(flight.gradient)];
   }
   run.hooks.set_last(--run.backwards_left[c] == 0);
@@ -207,7 +207,7 @@ void Pipeline::backward(const Action& action, Run& run) {
   // The last virtual stage leaves its gradient in the stash slot, which the next forward may take.
   if (run.last(action) && !run.first(action)) {
     flight.gradient = gradients_.take();
-    compute.wait(gradients_.events[static_cast<size_t>(flight.gradient)]);
+    exposed_.wait(compute, gradients_.events[static_cast<size_t>(flight.gradient)]);
     const TensorView message = gradients_.views[static_cast<size_t>(flight.gradient)];
     copy(compute, flight.d_input, message);
     flight.d_input = message;
@@ -241,7 +241,7 @@ void Pipeline::send(const Communicator& group, Stream& stream, Buffers& buffers,
 // Received messages are done with their forward or backward; what may be left are sends.
 void Pipeline::finish_messages() {
   for (const Buffers* buffers : {&out_, &gradients_})
-    for (const Event& event : buffers->events) context_.device.compute().wait(event);
+    for (const Event& event : buffers->events) exposed_.wait(context_.device.compute(), event);
 }
 
 void Pipeline::progress() const {

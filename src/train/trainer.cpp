@@ -63,6 +63,21 @@ void Trainer::settle() {
   device_.compute().synchronize();
 }
 
+void Trainer::time_exposed(bool on) {
+  for (StreamTimer* timer : {&context_->tp_exposed, &pipeline_->exposed(), &sync_->exposed_reduce(),
+                             &sync_->exposed_gather()})
+    timer->switch_on(on);
+  context_->tp_shards = 0;
+}
+
+ExposedTimes Trainer::exposed() {
+  return {.tp = context_->tp_exposed.seconds(),
+          .pp = pipeline_->exposed().seconds(),
+          .reduce = sync_->exposed_reduce().seconds(),
+          .gather = sync_->exposed_gather().seconds(),
+          .tp_shards = context_->tp_shards};
+}
+
 int64_t Trainer::batch_now() const {
   return batch_size_at(ramp_, progress_.consumed_samples);
 }

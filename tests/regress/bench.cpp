@@ -89,15 +89,19 @@ TEST(BenchStep, PrintsRatesMemoryAndPhases) {
       << "[run]\nsteps = 2\n[model]\nfamily = gpt2\nlayers = 2\nhidden = 32\nheads = 2\nvocab = "
          "61\n"
       << "[batch]\nsequence = 16\nglobal = 4\nmicro = 2\n[data]\nkind = mock\n";
-  const ProgramResult result = run_trireme(
-      2, "bench step " + (folder / "deck.ini").string() + " --grid.dp=2 --steps 2", 240);
+  const ProgramResult result =
+      run_trireme(2,
+                  "bench step " + (folder / "deck.ini").string() +
+                      " --grid.tp=2 --grid.sequence_parallel=true --grid.tp_overlap=on --steps 2",
+                  240);
   ASSERT_EQ(result.exit_code, 0) << result.output;
   for (const std::string pattern :
        {"step +[0-9.]+ ms .median of 2, fastest [0-9.]+., [0-9]+ tokens/s, loss [0-9.]+",
         "[0-9.e-]+ TFLOP/s a rank", "product +[0-9.e-]+ TFLOP/s", "share +[0-9.]+ %",
         "memory +[0-9.]+ MiB planned and taken on rank 0; [0-9.]+ MiB of [0-9.]+ in use",
-        "exposed reduction of gradients [0-9.]+ ms", "forward and backward +[0-9.]+ +[0-9.]+",
-        "optimizer +[0-9.]+ +[0-9.]+"})
+        "exposed +tp [0-9.]+ ms a step on the slowest rank, 24 shards beside products",
+        "pp 0.00 ms, with", "dp [0-9.]+ ms for gradients, 0.00 ms for values",
+        "forward and backward +[0-9.]+ +[0-9.]+", "optimizer +[0-9.]+ +[0-9.]+"})
     EXPECT_TRUE(std::regex_search(result.output, std::regex(pattern))) << pattern << "\n"
                                                                        << result.output;
 }

@@ -50,11 +50,9 @@ class GradientSync final : public StepObserver {
   // Makes compute wait for all gathers (before values are saved, compared or written). Local.
   void wait_values();
 
-  // Seconds that the host stood still in this object since the last reset, because communication
-  // was not complete when it was needed. Zero on devices, where the host does not wait.
-  double exposed_reduce_seconds() const { return exposed_reduce_; }
-  double exposed_gather_seconds() const { return exposed_gather_; }
-  void reset_timers() { exposed_reduce_ = exposed_gather_ = 0; }
+  // What compute spends waiting for sums and for gathered values, where they are switched on.
+  StreamTimer& exposed_reduce() { return exposed_reduce_; }
+  StreamTimer& exposed_gather() { return exposed_gather_; }
   // Shards whose reduction has started in this step, in order.
   const std::vector<size_t>& started() const { return started_; }
 
@@ -64,7 +62,6 @@ class GradientSync final : public StepObserver {
   void sum_extra_groups();
   const Communicator* extra_group(ExtraSum sum) const;
   TensorView gradients(const BucketShard& shard, int64_t first, int64_t count) const;
-  void wait_timed(const Event& event, double& seconds);
 
   const ParameterStore& parameters_;
   const ShardLayout& layout_;
@@ -79,7 +76,7 @@ class GradientSync final : public StepObserver {
   std::vector<Event> gathered_;          // by shard
   std::vector<uint8_t> gather_pending_;  // by shard
   Event compute_done_, reduced_;
-  double exposed_reduce_ = 0, exposed_gather_ = 0;
+  StreamTimer exposed_reduce_, exposed_gather_;
 };
 
 }  // namespace trireme

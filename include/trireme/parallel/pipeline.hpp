@@ -50,6 +50,9 @@ class Pipeline {
            Mode mode, StepObserver* observer);
   // What the last run did, in order.
   const ActionList& executed() const { return executed_; }
+  // What compute spends waiting for messages, where it is switched on: their time on the way and
+  // the idle time of the schedule.
+  StreamTimer& exposed() { return exposed_; }
 
  private:
   // Buffers are taken in the order in which they were given back, each with the event of its last
@@ -88,6 +91,7 @@ class Pipeline {
   Buffers in_, out_, gradients_;
   std::vector<int> free_slots_;
   ActionList executed_;
+  StreamTimer exposed_;
 };
 
 }  // namespace trireme

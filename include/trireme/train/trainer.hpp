@@ -44,6 +44,14 @@ struct Progress {
   int64_t update_samples = 0;  // samples of applied updates: where the learning rate stands
 };
 
+// What this rank's compute stream spends on traffic of each axis, or waiting for it, in seconds.
+struct ExposedTimes {
+  double tp = 0;
+  double pp = 0;                  // with the idle time of the schedule
+  double reduce = 0, gather = 0;  // dp: sums of gradients, updated values
+  int64_t tp_shards = 0;          // activations that went over tp beside products
+};
+
 class Trainer {
  public:
   // Collective. Sizes and takes all memory, opens the data. Throws Error before anything is
@@ -70,8 +78,10 @@ class Trainer {
   void start_fresh();
 
   Phases& phases() { return phases_; }
-  const GradientSync& sync() const { return *sync_; }
-  void reset_timers() { sync_->reset_timers(); }
+  // Switches the clocks of exposed communication on, from zero, or off.
+  void time_exposed(bool on);
+  // Since they were switched on. Behind `settle`.
+  ExposedTimes exposed();
   const Arena& arena() const { return arena_; }
   const RankPlan& plan() const { return plan_; }
 
