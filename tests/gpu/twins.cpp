@@ -98,6 +98,23 @@ TEST_F(TwinsTest, ResumingIsBitEqual) {
   }
 }
 
+// Shards that travel beside the products change nothing but rounding, and that the same in each
+// run.
+TEST_F(TwinsTest, OverlapOverTpGivesTheSameNumbers) {
+  const std::string words = "--grid.sequence_parallel=true --run.steps=20 ";
+  run(cpu_, 1, "one", "--run.steps=20");
+  for (const int tp : {2, 4}) {
+    const std::string grid = fmt::format("{}--grid.tp={} ", words, tp);
+    const auto of = [tp](const char* name) { return fmt::format("{}_{}", name, tp); };
+    run(gpu_, tp, of("serial"), grid + "--grid.tp_overlap=off");
+    run(gpu_, tp, of("beside"), grid + "--grid.tp_overlap=on");
+    run(gpu_, tp, of("again"), grid + "--grid.tp_overlap=on");
+    expect_close(of("serial"), "one", 1e-4);
+    expect_close(of("beside"), "one", 1e-4);
+    EXPECT_EQ(read_metrics(folder_ / of("beside")), read_metrics(folder_ / of("again")));
+  }
+}
+
 // The run itself compares all copies bit by bit and ends with 70 where they differ.
 TEST_F(TwinsTest, ReplicasStayBitEqualForFiftySteps) {
   for (const char* layout : {"--grid.dp=2 --grid.tp=2", "--grid.dp=4 --optimizer.zero=0",
