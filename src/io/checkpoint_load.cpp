@@ -1,7 +1,9 @@
 // Loading: agree that the file is whole and of this model, then every rank reads its slices.
 #include <algorithm>
+#include <array>
 #include <map>
 
+#include "io/beside.hpp"
 #include "io/checkpoint_format.hpp"
 #include "io/failure.hpp"
 #include "io/host_window.hpp"
@@ -89,6 +91,7 @@ void check_nothing_left(const Communicator& world, const CheckpointFile& file,
   complaints.throw_any(file);
 }
 
+// Reads slices a window at a time; what a window holds is checked beside the reading of the next.
 class SliceReader {
  public:
   SliceReader(const CheckpointFile& file, const CheckpointContext& context, SliceMemory memory)
@@ -103,38 +106,50 @@ class SliceReader {
     const int64_t step = io::HostWindow::kBytes / widest;
     for (int64_t i = 0; i < walk.runs(); ++i) {
       const io::Run run = walk.run(i);
-      file_.prepare(stored, run.whole_index, std::min(2 * step, run.count));
+      // Within a run the system sees by itself what will be read.
+      if (i + 1 < walk.runs()) {
+        const io::Run next = walk.run(i + 1);
+        file_.prepare(stored, next.whole_index, std::min(step, next.count));
+      }
       for (int64_t at = 0; at < run.count; at += step) {
         const int64_t count = std::min(step, run.count - at);
-        if (at + 2 * step < run.count)
-          file_.prepare(stored, run.whole_index + at + 2 * step, std::min(step, run.count - at));
         read_part(slice, stored, {run.whole_index + at, run.local_index + at, count}, counts);
       }
     }
   }
-  std::vector<ElementScan>& scans() { return scans_; }
+  // The sums of all that was read, as of CheckpointFile::scan_share.
+  const std::vector<ElementScan>& finish() {
+    beside_.wait_for_all_but(0);
+    return scans_;
+  }
 
  private:
   void read_part(const GlobalSlice& slice, const StoredTensor& stored, const io::Run& part,
                  bool counts) {
+    // Windows and converted elements lie in two buffers by turns.
+    beside_.wait_for_all_but(1);
     const std::span<std::byte> target = window_.to_fill(slice.local, part.local_index, part.count);
     std::span<std::byte> bytes = target;
     if (stored.dtype != slice.local.dtype) {
-      converted_.resize(static_cast<size_t>(part.count) * size_of(stored.dtype));
-      bytes = converted_;
+      std::swap(converted_[0], converted_[1]);
+      converted_[0].resize(static_cast<size_t>(part.count) * size_of(stored.dtype));
+      bytes = converted_[0];
     }
     file_.read(stored, part.whole_index, bytes);
     if (counts)
-      scans_[static_cast<size_t>(&stored - file_.tensors().data()) + 1].add(
-          scan_elements(stored.dtype, bytes, part.whole_index));
+      beside_.start(bytes.size(), [this, &stored, bytes, first = part.whole_index] {
+        scans_[static_cast<size_t>(&stored - file_.tensors().data()) + 1].add(
+            scan_elements(stored.dtype, bytes, first));
+      });
     if (stored.dtype != slice.local.dtype) convert(stored.dtype, bytes, target);
     window_.filled(slice.local, part.local_index, part.count);
   }
 
   const CheckpointFile& file_;
   io::HostWindow window_;
-  std::vector<std::byte> converted_;  // in the stored type
-  std::vector<ElementScan> scans_;    // as of CheckpointFile::scan_share
+  std::array<std::vector<std::byte>, 2> converted_;  // in the stored type
+  std::vector<ElementScan> scans_;
+  io::Beside beside_;  // uses the others
 };
 
 // Collective. Opens the file on every rank and makes sure that they all see the same one.
@@ -156,15 +171,16 @@ void read_and_verify(const CheckpointContext& context, const CheckpointFile& fil
   const Communicator& world = context.world;
   const io::LoadPlan plan = io::plan_load(world, file, mine);
   SliceReader reader(file, context, memory);
-  std::vector<ElementScan>& scans = reader.scans();
+  std::vector<ElementScan> scans;
   io::throw_first(world, io::attempt([&] {
                     for (size_t i = 0; i < mine.size(); ++i) {
                       const StoredTensor* tensor = file.find(mine[i].name);
                       const auto index = static_cast<size_t>(tensor - file.tensors().data());
                       reader.read(mine[i], plan.counts[i] && plan.covered[index]);
                     }
-                    const auto rest = file.scan_share(world.rank(), world.size(), plan.covered);
-                    for (size_t i = 0; i < rest.size(); ++i) scans[i].add(rest[i]);
+                    scans = file.scan_share(world.rank(), world.size(), plan.covered);
+                    const std::vector<ElementScan>& read = reader.finish();
+                    for (size_t i = 0; i < scans.size(); ++i) scans[i].add(read[i]);
                   }));
   io::sum_scans(world, scans);
   const std::string fault = file.judge(scans).fault();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "io/beside.hpp"
 #include "io/failure.hpp"
 #include "io/host_window.hpp"
 #include "io/posix_file.hpp"
@@ -65,7 +66,8 @@ struct CheckpointSave::Impl {
   void open_file() {
     if (!file.is_open()) file = io::PosixFile::open_to_write(temporary);
   }
-  void write_slice(io::HostWindow& window, const GlobalSlice& slice, WriteResult& result) const;
+  void write_slice(io::HostWindow& window, io::Beside& beside, const GlobalSlice& slice,
+                   WriteResult& result) const;
   void finish(const std::string& sidecar, const std::function<void()>& before_rename);
   void remove_temporary() noexcept;
 };
@@ -113,9 +115,9 @@ void CheckpointSave::Impl::remove_temporary() noexcept {
 }
 
 // Pieces end where a multiple of the window ends in the file: on stripes, whoever writes next to
-// it.
-void CheckpointSave::Impl::write_slice(io::HostWindow& window, const GlobalSlice& slice,
-                                       WriteResult& result) const {
+// it. A piece is summed beside its writing.
+void CheckpointSave::Impl::write_slice(io::HostWindow& window, io::Beside& beside,
+                                       const GlobalSlice& slice, WriteResult& result) const {
   const auto place = std::lower_bound(
       index.tensors.begin(), index.tensors.end(), slice.name,
       [](const StoredTensor& tensor, const std::string& name) { return tensor.name < name; });
@@ -129,8 +131,12 @@ void CheckpointSave::Impl::write_slice(io::HostWindow& window, const GlobalSlice
       const int64_t room = io::HostWindow::kBytes - offset % io::HostWindow::kBytes;
       // An element may lie across the end: small tensors start anywhere.
       const int64_t count = std::min(run.count - at, std::max<int64_t>(1, room / width));
+      beside.wait_for_all_but(1);  // the window holds two pieces
       const auto bytes = window.read(slice.local, run.local_index + at, count);
-      scan.add(scan_elements(slice.local.dtype, bytes, run.whole_index + at));
+      beside.start(bytes.size(),
+                   [&scan, bytes, dtype = slice.local.dtype, first = run.whole_index + at] {
+                     scan.add(scan_elements(dtype, bytes, first));
+                   });
       file.write_at(bytes, offset);
       file.start_writing(offset, static_cast<int64_t>(bytes.size()));
       result.bytes += static_cast<int64_t>(bytes.size());
@@ -148,7 +154,9 @@ void CheckpointSave::write_some(std::span<const GlobalSlice> slices, SliceMemory
     if (slices.empty()) return;
     impl_->open_file();
     io::HostWindow window(impl_->context.stream, memory);
-    for (const GlobalSlice& slice : slices) impl_->write_slice(window, slice, result);
+    io::Beside beside;
+    for (const GlobalSlice& slice : slices) impl_->write_slice(window, beside, slice, result);
+    beside.wait_for_all_but(0);
   });
   if (failure) result.fault = failure->text;
   result.seconds += seconds_since(start);
