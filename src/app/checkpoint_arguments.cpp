@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "trireme/convert/convert.hpp"
+
 namespace trireme::app {
 namespace {
 
@@ -24,7 +26,8 @@ std::string choose(const CheckpointDeck& checkpoint) {
   const Settings& settings = checkpoint.deck.settings;
   if (!settings.data.tokenizer.empty()) return settings.data.tokenizer;
   const fs::path directory = fs::absolute(checkpoint.file).parent_path();
-  for (const fs::path& place : {directory, directory.parent_path()})
+  const fs::path imported = imported_files(checkpoint.file);
+  for (const fs::path& place : {directory, directory.parent_path(), imported})
     if (const std::string found = tokenizer_in(place); !found.empty()) return found;
   return settings.model.vocab == ByteTokenizer().vocab() ? "bytes" : "";
 }

@@ -18,8 +18,9 @@ struct SplitWords {
 };
 
 // Local. The tokenizer by name or path; where `named` is empty the deck's (data.tokenizer), the one
-// beside the checkpoint or in its run directory, or for a vocabulary of 257 the bytes tokenizer.
-// Throws Error(usage) where there is none, or its vocabulary is larger than the model's.
+// beside the checkpoint, in its run directory or of the import that it came from, or for a
+// vocabulary of 257 the bytes tokenizer. Throws Error(usage) where there is none, or its vocabulary
+// is larger than the model's.
 std::unique_ptr<Tokenizer> tokenizer_of(const CheckpointDeck& checkpoint, const std::string& named,
                                         const TokenizerOptions& options);
 

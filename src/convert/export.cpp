@@ -70,7 +70,7 @@ struct Description {
 Description describe(const ExportOptions& options, const Exported& exported) {
   const ModelSettings& model = exported.settings.model;
   Description d;
-  d.like = options.like.empty() ? find_kept(exported.file.path()) : options.like;
+  d.like = options.like.empty() ? imported_files(exported.file.path()) : options.like;
   d.hf.model = model;
   if (exported.settings.data.eod >= 0) d.hf.end_ids = {exported.settings.data.eod};
   d.hf.begin_id = exported.settings.data.eod;

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "trireme/base/error.hpp"
+#include "trireme/convert/convert.hpp"
 #include "trireme/io/json_text.hpp"
 
 namespace trireme::convert {
@@ -56,12 +57,17 @@ fs::path kept_beside(const fs::path& checkpoint) {
   return fs::path(checkpoint).replace_extension(".hf");
 }
 
-fs::path find_kept(const fs::path& checkpoint) {
+}  // namespace trireme::convert
+
+namespace trireme {
+
+std::filesystem::path imported_files(const std::filesystem::path& checkpoint) {
   std::error_code fault;
-  const fs::path run = fs::absolute(checkpoint).parent_path().parent_path() / "hf";
-  for (const fs::path& directory : {kept_beside(checkpoint), run})
-    if (fs::is_directory(directory, fault)) return directory;
+  const std::filesystem::path run =
+      std::filesystem::absolute(checkpoint).parent_path().parent_path() / "hf";
+  for (const std::filesystem::path& directory : {convert::kept_beside(checkpoint), run})
+    if (std::filesystem::is_directory(directory, fault)) return directory;
   return {};
 }
 
-}  // namespace trireme::convert
+}  // namespace trireme

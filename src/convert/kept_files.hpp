@@ -20,7 +20,5 @@ void copy_files(const std::vector<std::filesystem::path>& files,
 
 // NAME.hf beside NAME.h5.
 std::filesystem::path kept_beside(const std::filesystem::path& checkpoint);
-// Where an export finds them: beside the file, or in the run directory; empty where nowhere.
-std::filesystem::path find_kept(const std::filesystem::path& checkpoint);
 
 }  // namespace trireme::convert

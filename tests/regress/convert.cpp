@@ -159,6 +159,15 @@ TEST_F(Convert, ImportedModelsTrainAsPyTorchDoes) {
   }
 }
 
+// An import brings its tokenizer along, whether it made a file or a run directory.
+TEST_F(Convert, ImportedModelsGenerateWithTheirOwnTokenizer) {
+  for (const char* output : {"named.h5", "imported"}) {
+    expect_done(1, fmt::format("convert --from-hf {} --output {}", (kGolden / "llama2").string(),
+                               at(output)));
+    expect_done(1, fmt::format("generate {} --prompt A --tokens 2", at(output)));
+  }
+}
+
 // The 50 tokens that transformers chose, on one rank and on tp 2 x pp 2. Token i is the letter 65 +
 // i.
 TEST_F(Convert, ImportedModelsContinueAsTransformersDoes) {

@@ -35,6 +35,10 @@ struct ConvertReport {
 ConvertReport import_hugging_face(const CheckpointContext& context, const ImportOptions& options);
 ConvertReport import_llmc(const CheckpointContext& context, const ImportOptions& options);
 
+// Local. The directory of an import's other files that goes with a checkpoint: beside it, or in its
+// run directory; empty where there is none.
+std::filesystem::path imported_files(const std::filesystem::path& checkpoint);
+
 struct ExportOptions {
   std::filesystem::path checkpoint;  // a file, or a run directory: its newest
   std::filesystem::path output;
