@@ -23,6 +23,7 @@ import tempfile
 import time
 
 RANKS = 4
+ALONE = 30  # seconds that a launcher may outlive its ranks
 KINDS = ("one rank", "all ranks", "the launcher")
 DECK = """[run]
 steps = {steps}
@@ -61,6 +62,7 @@ class Job:
              deck, f"--run.directory={directory}", f"--checkpoint.keep={keep}"],
             stdout=self.output, stderr=subprocess.STDOUT, env=environment, start_new_session=True)
         self.known = set()
+        self.stuck = False
 
     def ranks(self):
         """Processes of the ranks that have been started."""
@@ -89,11 +91,21 @@ class Job:
 
     def wait(self, limit=1800):
         """Exit code of the launcher, once every rank is gone too; None at the limit, after saying
-        who is left."""
+        who is left. A launcher that stays behind its ranks is killed and remembered: Open MPI's can
+        lock itself out at its end where ranks died while it was starting them."""
         end = time.monotonic() + limit
+        alone_since = None
         while time.monotonic() < end:
-            if self.process.poll() is not None and not any(is_alive(p) for p in self.known):
+            ranks = any(is_alive(p) for p in self.known)
+            if self.process.poll() is not None and not ranks:
                 return self.process.returncode
+            if ranks or not self.known:
+                alone_since = None
+            elif alone_since is None:
+                alone_since = time.monotonic()
+            elif time.monotonic() - alone_since > ALONE:
+                self.stuck = True
+                os.kill(self.process.pid, signal.SIGKILL)
             time.sleep(0.005)
         self.ranks()
         for process in [*self.known, self.process.pid]:
@@ -181,6 +193,7 @@ class Harness:
         self.faults = []
         self.inside = 0
         self.resumed = 0
+        self.stuck = 0
         self.counts = dict.fromkeys(KINDS, 0)
 
     def fault(self, text):
@@ -224,6 +237,7 @@ class Harness:
         job.kill(kind)
         if job.wait() is None:
             self.fault(f"kill {number} ({kind}): the job did not end")
+        self.stuck += job.stuck
         self.inside += bool(unfinished(self.directory) - stale)
         self.counts[kind] += 1
         self.check_resumed(job)
@@ -277,7 +291,8 @@ def main():
                       f"{len(harness.faults)} faults", flush=True)
         total = sum(harness.counts.values())
         print(f"{total} kills in {runs} runs: {harness.counts}; {harness.inside} inside a save, "
-              f"{harness.resumed} starts resumed from a checkpoint; {len(harness.faults)} faults")
+              f"{harness.resumed} starts resumed from a checkpoint; {harness.stuck} times mpirun stayed behind its ranks; "
+              f"{len(harness.faults)} faults")
         return 1 if harness.faults else 0
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
