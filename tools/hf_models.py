@@ -220,7 +220,7 @@ def compare_tensors(name, before, after):
     before = tensors_of(before)
     if MODELS[name][3].get("bare"):
         before = {n if n.startswith("lm_head") else "transformer." + n: t for n, t in before.items()
-                  if not n.endswith("attn.bias")}
+                  if not n.endswith(".attn.bias")}
     after = tensors_of(after)
     assert before.keys() == after.keys(), (name, before.keys() ^ after.keys())
     for tensor, value in before.items():
