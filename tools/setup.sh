@@ -30,6 +30,7 @@ elif [ "$what" = launchers ]; then
   need openssh-server file '/usr/sbin/sshd'
   need openssh-client program ssh
   need iproute2 program ip
+  need procps program pgrep
   need binutils program readelf
   need python3-venv file '/usr/lib/python3*/ensurepip'
 else

@@ -10,9 +10,9 @@
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
 #include "app/start_up.hpp"
-#include "app/together.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/comm/mpi_session.hpp"
+#include "trireme/comm/together.hpp"
 #include "trireme/data/indexed_writer.hpp"
 #include "trireme/data/tokenize_text.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "convert/import.hpp"
 #include "convert/kept_files.hpp"
-#include "convert/together.hpp"
+#include "trireme/comm/together.hpp"
 #include "trireme/config/deck.hpp"
 #include "trireme/convert/hf_config.hpp"
 #include "trireme/io/checkpoint_directory.hpp"

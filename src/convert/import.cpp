@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "convert/kept_files.hpp"
-#include "convert/together.hpp"
 #include "convert/weights.hpp"
+#include "trireme/comm/together.hpp"
 #include "trireme/config/deck.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/io/checkpoint_directory.hpp"
@@ -124,7 +124,7 @@ ConvertReport finish_import(const CheckpointContext& context, const ImportOption
 
 ConvertReport import_hugging_face(const CheckpointContext& context, const ImportOptions& options) {
   std::optional<convert::Imported> imported;
-  convert::together(context.world, [&] {
+  together(context.world, [&] {
     const std::filesystem::path& directory = options.source;
     std::error_code fault;
     require(std::filesystem::is_directory(directory, fault), ExitCode::no_input,

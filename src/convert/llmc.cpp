@@ -7,8 +7,8 @@
 
 #include "convert/export.hpp"
 #include "convert/import.hpp"
-#include "convert/together.hpp"
 #include "trireme/base/checked.hpp"
+#include "trireme/comm/together.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/convert/llmc.hpp"
 
@@ -120,7 +120,7 @@ LlmcFile read_llmc_file(const fs::path& path) {
 
 ConvertReport import_llmc(const CheckpointContext& context, const ImportOptions& options) {
   std::optional<convert::Imported> imported;
-  convert::together(context.world, [&] {
+  together(context.world, [&] {
     const LlmcFile llmc = read_llmc_file(options.source);
     HfModel hf;
     hf.model_type = "gpt2";

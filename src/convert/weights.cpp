@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "convert/together.hpp"
+#include "trireme/comm/together.hpp"
 
 namespace trireme::convert {
 namespace {

@@ -1,20 +1,23 @@
 // Local steps whose failure all ranks share.
 #pragma once
 
+#include <exception>
 #include <string>
+#include <utility>
 
 #include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 
-namespace trireme::app {
+namespace trireme::inline TRIREME_BACKEND {
 
-// Runs a local step and makes its failure that of all ranks. Collective.
+// Collective. Runs `step`, which makes no collective call, and throws the failure of the first rank
+// that has one on every rank, with its code and text.
 template <class Step>
 void together(const Communicator& world, Step&& step) {
   ExitCode code = ExitCode::ok;
   std::string text;
   try {
-    step();
+    std::forward<Step>(step)();
   } catch (const Error& e) {
     code = e.code();
     text = e.what();
@@ -22,8 +25,7 @@ void together(const Communicator& world, Step&& step) {
     code = ExitCode::internal;
     text = e.what();
   }
-  const auto worst = static_cast<ExitCode>(world.max(static_cast<int64_t>(code)));
-  world.require_all(code == ExitCode::ok, worst, text);
+  world.require_all(code == ExitCode::ok, code, text);
 }
 
-}  // namespace trireme::app
+}  // namespace trireme::inline TRIREME_BACKEND
