@@ -25,10 +25,9 @@ supervise flux run --nodes="$nodes" --tasks-per-node="$per_node" ${TRIREME_FLUX_
   "${TRIREME:-trireme}" train "$deck" --run.directory="$directory" --fault.stop_before=300 "$@"
 code=$?
 [ $code -ne 0 ] || [ -e "$directory/complete.json" ] || code=76
-case $code in
-  75 | 76 | 129 | 134 | 137 | 139 | 143)
-    [ "$starts" -lt "${TRIREME_MAX_RESTARTS:-20}" ] || { echo "started $starts times again already: left alone" >&2; exit 70; }
-    # To the instance above: this one ends with the job.
-    TRIREME_STARTS=$((starts + 1)) flux proxy "$(flux getattr parent-uri)" flux batch "$TRIREME_JOBSCRIPTS/flux/multi_node.sh" "$deck" "$@" ;;
-esac
+if [ $code -eq 75 ] || rank_was_lost $code; then
+  [ "$starts" -lt "${TRIREME_MAX_RESTARTS:-20}" ] || { echo "started $starts times again already: left alone" >&2; exit 70; }
+  # To the instance above: this one ends with the job.
+  TRIREME_STARTS=$((starts + 1)) flux proxy "$(flux getattr parent-uri)" flux batch "$TRIREME_JOBSCRIPTS/flux/multi_node.sh" "$deck" "$@"
+fi
 exit $code

@@ -89,12 +89,15 @@ trireme_job_end() {
     trireme_say "exit code 0, but $directory/complete.json is missing: the launcher was killed"
     code=76
   fi
-  case $code in
-    0) trireme_say "all steps are done" ;;
-    75) again=yes && trireme_say "asked to stop, saved" ;;
-    71 | 76 | 129 | 134 | 135 | 137 | 139 | 143 | 205 | 255) again=yes && trireme_say "a rank or host was lost ($code)" ;;
-    *) trireme_say "ended with $code: see doc/exit_codes.md; not started again" ;;
-  esac
+  if [ "$code" -eq 0 ]; then
+    trireme_say "all steps are done"
+  elif [ "$code" -eq 75 ]; then
+    again=yes && trireme_say "asked to stop, saved"
+  elif rank_was_lost "$code"; then
+    again=yes && trireme_say "a rank or host was lost ($code)"
+  else
+    trireme_say "ended with $code: see doc/exit_codes.md; not started again"
+  fi
   [ $again = yes ] || exit "$code"
   if [ "${TRIREME_MAX_RESTARTS:-20}" -eq 0 ]; then
     trireme_say "a link of a chain: the next one goes on"

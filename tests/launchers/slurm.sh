@@ -1,5 +1,5 @@
 #!/bin/bash
-# The shipped SLURM scripts on a real SLURM of four hosts on this machine (slurm_cluster.sh): sbatch
+# The shipped SLURM scripts on a real SLURM of eight hosts on this machine (slurm_cluster.sh): sbatch
 # with srun and with mpirun, 2 hosts x 2 ranks at tp=2 x pp=2; signals, the end of the time, requeue,
 # preemption, arrays and chains; what is refused, and in which words. Skips without root or SLURM.
 source "$(dirname "$0")/support.sh"
@@ -47,10 +47,11 @@ straight() { # the same run, never stopped
 }
 
 # Three long runs at once: one ended by the signal before the limit, one by the end of the time alone,
-# one by preemption.
+# one by preemption. SLURM sends the signal up to a minute earlier than it is asked to, so the time of the
+# signal leaves the run a minute for its first steps.
 for name in signal limit preempted; do deck $name 10000000; done
-signal=$(submit signal multi_node.sbatch --time=1 --signal=B:USR1@40 -- signal.ini --fault.stop_before=1)
-limit=$(submit limit multi_node_mpirun.sbatch --time=3 --signal=B:USR1@1 -- limit.ini --fault.stop_before=160)
+signal=$(submit signal multi_node.sbatch --time=2 --signal=B:USR1@20 -- signal.ini --fault.stop_before=1)
+limit=$(submit limit multi_node_mpirun.sbatch --time=3 --signal=B:USR1@1 -- limit.ini --fault.stop_before=120)
 preempted=$(submit preempted multi_node.sbatch --partition=low --time=30 --signal=B:USR1@20 -- preempted.ini)
 
 watchers=()
@@ -64,29 +65,28 @@ job=()
 for mpi in none pmi2 pmix_v9; do
   deck "mpi_$mpi" 5
   export TRIREME_MPI=$mpi
-  job[${#job[@]}]=$(submit "mpi_$mpi" multi_node.sbatch --time=5 -- "mpi_$mpi.ini")
+  job[${#job[@]}]=$(submit "mpi_$mpi" multi_node.sbatch --partition=short --time=20 -- "mpi_$mpi.ini")
   unset TRIREME_MPI
 done
 deck silent 5
-silent=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --output=silent.out --time=5 \
+silent=$(sbatch --parsable --partition=short --nodes=2 --ntasks-per-node=2 --output=silent.out --time=5 \
   --wrap "mpirun -n 2 --map-by slot --bind-to none $TRIREME train $cluster/silent.ini --grid.pp=1 --run.directory=runs/silent")
-alone=$(sbatch --parsable --nodes=2 --ntasks-per-node=2 --output=alone.out --time=5 \
+alone=$(sbatch --parsable --partition=short --nodes=2 --ntasks-per-node=2 --output=alone.out --time=5 \
   --wrap "$TRIREME train $cluster/silent.ini --run.directory=runs/alone")
 deck split 5
-split=$(submit split multi_node.sbatch --time=5 -- split.ini --grid.tp=4 --grid.pp=1)
+split=$(submit split multi_node.sbatch --partition=short --time=20 -- split.ini --grid.tp=4 --grid.pp=1)
 
-check "the run by srun is under way" until_true 60 reached runs/signal 5
-check "the table of ranks names both hosts" has signal.out "n1" "n2" "processors" "rank  host"
-scancel -b -s USR2 "$signal"
-check "USR2: a checkpoint is saved" until_true 20 grep -q "^saved step" signal.out
-saved_at=$(steps_of runs/signal)
-check "USR2: and the run goes on" until_true 20 reached runs/signal $((saved_at + 2))
-check "USR2: the job still runs" equals "$(state "$signal")" RUNNING
+check "the run by srun is under way" until_true 60 reached runs/preempted 5
+check "the table of ranks names both hosts" has preempted.out "n5" "n6" "processors" "rank  host"
+scancel -b -s USR2 "$preempted"
+check "USR2: a checkpoint is saved" until_true 60 grep -q "^saved step" preempted.out
+saved_at=$(steps_of runs/preempted)
+check "USR2: and the run goes on" until_true 60 reached runs/preempted $((saved_at + 2))
+check "USR2: the job still runs" equals "$(state "$preempted")" RUNNING
 
-check "preemption: the run is under way" until_true 60 reached runs/preempted 5
 high=$(sbatch --parsable --partition=high --nodes=2 --exclusive --output=/dev/null --wrap 'sleep 1')
 check "preemption: the run saves and leaves with 75" until_true 60 grep -q "asked to stop, saved" preempted.out
-check "preemption: the other job got the hosts" until_true 40 ended "$high"
+check "preemption: the other job got the hosts" until_true 90 ended "$high"
 
 for i in 0 1 2; do until_true 60 ended "${job[$i]}"; done
 check "--mpi=none is refused in words" has mpi_none.out "srun started 4 tasks but offers no PMI" "srun --mpi=pmix"
@@ -108,13 +108,13 @@ check "tp over two hosts: 78" equals "$(exit_of "$split")" 78
 # An array and a chain of short runs.
 deck array 12
 deck chain 8
-array=$(submit array array.sbatch --array=0-1 --time=20 --output="$cluster/array.%a.out" -- array.ini --grid.pp=1)
-TRIREME_RUN_DIRECTORY=$cluster/runs/chain TRIREME_SBATCH_ARGS="--ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 --time=20" \
+array=$(submit array array.sbatch --partition=short --array=0-1 --time=20 --output="$cluster/array.%a.out" -- array.ini --grid.pp=1)
+TRIREME_RUN_DIRECTORY=$cluster/runs/chain TRIREME_SBATCH_ARGS="--ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 --time=20 --partition=short" \
   jobscripts/slurm/chain.sh 2 jobscripts/slurm/multi_node.sbatch \
   chain.ini > chain.jobs 2>&1 || true
-check "the end of the time, without a signal: saved, 75" until_true 60 grep -q "exit 75: SLURM requeues" limit.out
+check "the end of the time, without a signal: saved, 75" until_true 100 grep -q "exit 75: SLURM requeues" limit.out
 check "the end of the time: from the batch script, then asked again" has limit.out "left (TRIREME_DEADLINE)" "s left (squeue): the run saves and stops"
-check "USR1 before the limit: saved, 75" until_true 70 grep -q "exit 75: SLURM requeues" signal.out
+check "USR1 before the limit: saved, 75" until_true 130 grep -q "exit 75: SLURM requeues" signal.out
 for watcher in "${watchers[@]}"; do wait "$watcher"; done
 for name in signal limit preempted; do
   check "$name: queued again and completed" until_true 90 ended "${!name}"

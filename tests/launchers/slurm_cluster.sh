@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A real SLURM of four hosts on one machine: munged, slurmctld and four slurmd, each of these in a
-# host-name and mount namespace of its own, with its own /tmp and /dev/shm, so that MPI sees four
+# A real SLURM of eight hosts on one machine: munged, slurmctld and eight slurmd, each of these in a
+# host-name and mount namespace of its own, with its own /tmp and /dev/shm, so that MPI sees eight
 # machines. Everything lives in $cluster and ends with cluster_stop. To be sourced; needs root.
 cluster=/var/tmp/trireme-slurm.$$
 export SLURM_CONF=$cluster/slurm.conf
@@ -43,13 +43,14 @@ SlurmdSpoolDir=$cluster/%n
 SlurmdPidFile=$cluster/%n.pid
 SlurmdLogFile=$cluster/log/%n
 TmpFS=$cluster/%n
-NodeName=n[1-4] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 4))] CPUs=8 Gres=gpu:16
-PartitionName=main Nodes=n[1-2] Default=YES OverSubscribe=FORCE:8 MaxTime=INFINITE
-PartitionName=low Nodes=n[3-4] PriorityTier=1 PreemptMode=REQUEUE GraceTime=30
-PartitionName=high Nodes=n[3-4] PriorityTier=10 PreemptMode=OFF
+NodeName=n[1-8] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[$((port + 1))-$((port + 8))] CPUs=8 Gres=gpu:16
+PartitionName=main Nodes=n[1-4] Default=YES MaxTime=INFINITE
+PartitionName=low Nodes=n[5-6] PriorityTier=1 PreemptMode=REQUEUE GraceTime=30
+PartitionName=high Nodes=n[5-6] PriorityTier=10 PreemptMode=OFF
+PartitionName=short Nodes=n[7-8] MaxTime=60
 END
   echo "Name=gpu File=$cluster/gpu[0-15]" > "$cluster/gres.conf"
-  for node in n1 n2 n3 n4; do mkdir -p "$cluster/$node"; done
+  for node in n{1..8}; do mkdir -p "$cluster/$node"; done
 }
 
 cluster_start() {
@@ -62,13 +63,13 @@ cluster_start() {
   slurmctld -D -c > "$cluster/log/slurmctld.out" 2>&1 &
   daemons+=($!)
   local node
-  for node in n1 n2 n3 n4; do
+  for node in n{1..8}; do
     unshare --uts --mount --propagation private bash -c "
       cd / && hostname $node && mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm && chmod 1777 /tmp /dev/shm &&
       exec slurmd -D -c -N $node" > "$cluster/log/$node.out" 2>&1 &
     daemons+=($!)
   done
-  until_true 40 bash -c '[ "$(sinfo -h -N -o "%N %t" | sort -u | grep -c idle)" -eq 4 ]'
+  until_true 40 bash -c '[ "$(sinfo -h -N -o "%N %t" | sort -u | grep -c idle)" -eq 8 ]'
 }
 
 cluster_stop() {

@@ -15,10 +15,13 @@ touch "$1.ready"
 while :; do sleep 0.1; done
 END
 chmod +x "$work/ranks"
+catching_int() { # a shell's background jobs ignore INT from their start
+  exec python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' "$@"
+}
 run() { # run NAME SIGNAL...: signals to the supervisor, then its exit code
   local name=$1 signal pid code=0
   shift
-  "$supervise" "$work/ranks" "$work/$name" 2> "$work/$name.err" &
+  catching_int "$supervise" "$work/ranks" "$work/$name" 2> "$work/$name.err" &
   pid=$!
   until_true 10 test -e "$work/$name.ready"
   sleep "${settle:-0}"
@@ -32,8 +35,26 @@ for code in 0 1 75 78 127 137; do
 done
 check "USR1 becomes USR1" equals "$(run usr1 USR1)" "75 USR1 "
 check "TERM becomes USR1" equals "$(run term TERM)" "75 USR1 "
-check "INT becomes USR1" equals "$(run int TERM)" "75 USR1 "
+check "INT becomes USR1" equals "$(run int INT)" "75 USR1 "
 check "USR2 passes, and the launcher lives on" equals "$(settle=2 run usr2 USR2 USR2 USR1)" "75 USR2 USR2 USR1 "
+early() { # early SIGNAL: to a script that has read supervise.sh and not yet started its ranks
+  local code=0
+  bash -c 'source "$1"; kill -s "$3" $$; supervise "$2" "$4"' - "$supervise" "$work/ranks" "$1" "$work/early_$1" 2> "$work/early.err" || code=$?
+  echo "$code $(ls "$work/early_$1.ready" 2> /dev/null)"
+}
+for signal in USR1 TERM INT; do
+  check "$signal before the start: nothing starts, 75" equals "$(early $signal)" "75 "
+  check "and it says so" has "$work/early.err" "$signal received before the start"
+done
+check "USR2 before the start: there is nothing to save" bash -c 'source "$1"; kill -s USR2 $$; supervise true' - "$supervise"
+printf '#!/bin/bash\ntouch "$1.ready"\nwhile :; do sleep 0.1; done\n' > "$work/bare" # as ranks before they can catch a signal
+chmod +x "$work/bare"
+"$supervise" "$work/bare" "$work/bare_usr1" 2> /dev/null &
+until_true 10 test -e "$work/bare_usr1.ready"
+kill -USR1 $!
+code=0
+wait $! || code=$?
+check "ranks that die of USR1 before they can catch it: 75" equals $code 75
 check "it says what it does" has "$work/term.err" "TERM received; USR1 to the ranks"
 cat > "$work/deaf" << 'END'
 #!/bin/bash
@@ -83,6 +104,7 @@ check "75 requeues by scontrol" equals "$(decide 75 "$work/undone")" "75 1"
 check "75 where the site lists it: exit code alone" equals "$(decide 75 "$work/undone" FAKE_REQUEUE_EXIT=16,75)" "75 0"
 check "a site that lists 175 does not list 75" equals "$(decide 75 "$work/undone" FAKE_REQUEUE_EXIT=175)" "75 1"
 check "a lost rank (137) requeues" equals "$(decide 137 "$work/undone")" "75 1"
+check "a rank that USR2 met before it could catch it (140) requeues" equals "$(decide 140 "$work/undone")" "75 1"
 check "a lost peer (76) requeues" equals "$(decide 76 "$work/undone" FAKE_REQUEUE_EXIT=75)" "75 0"
 check "a bad deck (78) does not" equals "$(decide 78 "$work/undone")" "78 0"
 check "a failed check (70) does not" equals "$(decide 70 "$work/undone")" "70 0"
