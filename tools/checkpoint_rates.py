@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Rates of saving and loading checkpoints beside dd with the same sync, turn by turn.
 
-Each round, for 1, 2 and 4 ranks: dd writes a file (conv=fsync), `trireme bench save` saves and
-loads as many bytes, dd reads its file, which was taken out of the page cache before, as bench does
-with what it loads. Medians of the ratios of neighbours: a noisy machine slows both. dd copies
-random bytes from memory: virtual disks are fast at zeros. A first round is not counted: blocks that
-a virtual disk never wrote cost more than others.
+Each round, for 1, 2 and 4 ranks: dd writes a file (conv=fsync) through the page cache and past it
+(oflag=direct), `trireme bench save` saves and loads as many bytes, dd reads its file, which was
+taken out of the page cache before, as bench does with what it loads. Saves are set against the
+faster dd: memory that a virtual machine never touched makes the page cache several times slower.
+Medians of the ratios of neighbours: a noisy machine slows both. dd copies random bytes from memory:
+virtual disks are fast at zeros. A first round is not counted: blocks that a virtual disk never
+wrote cost more than others.
 
   tools/checkpoint_rates.py build/bin/trireme FOLDER_ON_THE_DISK --rounds 5 --bytes 2000000000
 """
@@ -63,19 +65,20 @@ def main():
         source.write(os.urandom(4 << 20))
     source.flush()
     try:
-        print(f"{'ranks':>5} {'dd write':>9} {'save':>9} {'dd read':>9} {'load':>9}   GB/s"
+        print(f"{'ranks':>5} {'dd write':>9} {'direct':>9} {'save':>9} {'dd read':>9} {'load':>9}   GB/s"
               f" {'copy s':>9} {'pause s':>9}")
         for turn in range(arguments.rounds + 1):
             for ranks, found in ratios.items():
-                write = size / dd(f"if={source.name}", f"of={plain}", f"count={count}", "conv=fsync")
+                words = (f"if={source.name}", f"of={plain}", f"count={count}", "conv=fsync")
+                buffered, direct = size / dd(*words), size / dd(*words, "oflag=direct")
                 save, load, copy, pause = bench(os.path.abspath(arguments.program), ranks,
                                                 os.path.join(folder, "bench"), size)
                 forget(plain)
                 read = size / dd(f"if={plain}", "of=/dev/null")
                 os.unlink(plain)
                 if turn > 0:
-                    found.append((save / write, load / read, pause / copy))
-                print(f"{ranks:>5} {write * 1e-9:>9.3f} {save * 1e-9:>9.3f} {read * 1e-9:>9.3f}"
+                    found.append((save / max(buffered, direct), load / read, pause / copy))
+                print(f"{ranks:>5} {buffered * 1e-9:>9.3f} {direct * 1e-9:>9.3f} {save * 1e-9:>9.3f} {read * 1e-9:>9.3f}"
                       f" {load * 1e-9:>9.3f}        {copy:>9.3f} {pause:>9.3f}{'' if turn else '   not counted'}",
                       flush=True)
         for ranks, found in ratios.items():

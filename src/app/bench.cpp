@@ -25,7 +25,7 @@ constexpr std::array<Bench, 4> kBenches = {
      {"comm", bench_comm,
       "trireme bench comm [DECK] [--grid.tp=N --grid.cp=N --grid.pp=N] [--dtype f32|bf16] "
       "[--most BYTES]"},
-     {"save", bench_save, "trireme bench save DIRECTORY [--bytes N] [--turns N]"}}};
+     {"save", bench_save, "trireme bench save DIRECTORY [--bytes N] [--turns N] [--buffered]"}}};
 
 }  // namespace
 

@@ -143,6 +143,7 @@ class SaveBench {
     forget_cached(plain_);
     t.read = plain_read(world, plain_);
     forget_cached(path);
+    forget_cached(plain_);  // as before the plain read: as much memory has just become free
     world.barrier();
     const auto start = Clock::now();
     load_checkpoint(context_, path, state_.slices());
@@ -182,7 +183,7 @@ double median_of(const std::vector<Turn>& turns, const std::function<double(cons
 }  // namespace
 
 int bench_save(MpiSession& session, std::vector<std::string> words, const std::string& usage) {
-  const Arguments arguments(words, {"bytes", "turns"}, usage);
+  const Arguments arguments(words, {"bytes", "turns", "buffered"}, usage);
   require(arguments.positions().size() == 1, ExitCode::usage, "one directory is needed\nusage: {}",
           usage);
   const int64_t bytes = arguments.number("bytes", 1, int64_t{2} << 30);
@@ -190,7 +191,8 @@ int bench_save(MpiSession& session, std::vector<std::string> words, const std::s
   const Communicator& world = session.world();
   const Log log(world.rank(), LogLevel::info, stdout);
   Device device({session.node_rank(), session.node_ranks()});
-  SaveBench bench({world, device.compute(), log}, arguments.positions()[0], bytes);
+  const CheckpointHints hints{.direct = !arguments.has("buffered")};
+  SaveBench bench({world, device.compute(), log, hints}, arguments.positions()[0], bytes);
   const auto total = static_cast<double>(bench.bytes());
   log.info("{} rank{}, {:.2f} GB, {}", world.size(), world.size() == 1 ? "" : "s", total * 1e-9,
            device.description());

@@ -275,6 +275,11 @@ std::vector<Setting> checkpoint_rows() {
        .effect = kLayout,
        .help =
            "Lustre: over how many targets a checkpoint is spread, in stripes of 1 MiB; -1: all."},
+      {.name = "checkpoint.direct",
+       .field = of(&CheckpointSettings::direct),
+       .effect = kLayout,
+       .help = "Large pieces of a checkpoint are written past the page cache (O_DIRECT), where the "
+               "file system can: a save takes no host memory for it."},
   };
 }
 

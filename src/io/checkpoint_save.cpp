@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "io/beside.hpp"
+#include "io/direct_writer.hpp"
 #include "io/failure.hpp"
 #include "io/host_window.hpp"
 #include "io/posix_file.hpp"
@@ -66,8 +67,8 @@ struct CheckpointSave::Impl {
   void open_file() {
     if (!file.is_open()) file = io::PosixFile::open_to_write(temporary);
   }
-  void write_slice(io::HostWindow& window, io::Beside& beside, const GlobalSlice& slice,
-                   WriteResult& result) const;
+  void write_slice(io::HostWindow& window, io::Beside& beside, io::DirectWriter& writer,
+                   const GlobalSlice& slice, WriteResult& result) const;
   void finish(const std::string& sidecar, const std::function<void()>& before_rename);
   void remove_temporary() noexcept;
 };
@@ -117,7 +118,9 @@ void CheckpointSave::Impl::remove_temporary() noexcept {
 // Pieces end where a multiple of the window ends in the file: on stripes, whoever writes next to
 // it. A piece is summed beside its writing.
 void CheckpointSave::Impl::write_slice(io::HostWindow& window, io::Beside& beside,
-                                       const GlobalSlice& slice, WriteResult& result) const {
+                                       io::DirectWriter& writer, const GlobalSlice& slice,
+                                       WriteResult& result) const {
+  static_assert(io::HostWindow::kBytes <= io::DirectWriter::kLargestPiece);
   const auto place = std::lower_bound(
       index.tensors.begin(), index.tensors.end(), slice.name,
       [](const StoredTensor& tensor, const std::string& name) { return tensor.name < name; });
@@ -137,8 +140,7 @@ void CheckpointSave::Impl::write_slice(io::HostWindow& window, io::Beside& besid
                    [&scan, bytes, dtype = slice.local.dtype, first = run.whole_index + at] {
                      scan.add(scan_elements(dtype, bytes, first));
                    });
-      file.write_at(bytes, offset);
-      file.start_writing(offset, static_cast<int64_t>(bytes.size()));
+      writer.write(bytes, offset);
       result.bytes += static_cast<int64_t>(bytes.size());
       at += count;
     }
@@ -154,9 +156,12 @@ void CheckpointSave::write_some(std::span<const GlobalSlice> slices, SliceMemory
     if (slices.empty()) return;
     impl_->open_file();
     io::HostWindow window(impl_->context.stream, memory);
+    io::DirectWriter writer(impl_->file, impl_->context.hints.direct);
     io::Beside beside;
-    for (const GlobalSlice& slice : slices) impl_->write_slice(window, beside, slice, result);
+    for (const GlobalSlice& slice : slices)
+      impl_->write_slice(window, beside, writer, slice, result);
     beside.wait_for_all_but(0);
+    writer.finish();
   });
   if (failure) result.fault = failure->text;
   result.seconds += seconds_since(start);

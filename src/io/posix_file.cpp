@@ -83,6 +83,13 @@ PosixFile PosixFile::open_to_write(const std::filesystem::path& path) {
   return {descriptor, path};
 }
 
+std::optional<PosixFile> PosixFile::open_to_write_directly(const std::filesystem::path& path) {
+  const int descriptor = uninterrupted(
+      [&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT); });
+  if (descriptor < 0) return std::nullopt;
+  return PosixFile(descriptor, path);
+}
+
 PosixFile PosixFile::create(const std::filesystem::path& path) {
   const int descriptor = uninterrupted([&] {
     return ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -110,6 +117,16 @@ void PosixFile::write_at(std::span<const std::byte> bytes, int64_t offset) const
     bytes = bytes.subspan(static_cast<size_t>(done));
     offset += done;
   }
+}
+
+int64_t PosixFile::write_directly_at(std::span<const std::byte> bytes, int64_t offset) const {
+  const ssize_t done = uninterrupted([&] {
+    return ::pwrite(descriptor_, bytes.data(), std::min(bytes.size(), kLargestTransfer), offset);
+  });
+  if (done < 0 && errno == EINVAL) return 0;
+  require(done >= 0, ExitCode::io, "cannot write {} bytes at {} of {}: {}", bytes.size(), offset,
+          path_.string(), system_reason(errno));
+  return done;
 }
 
 void PosixFile::start_writing(int64_t offset, int64_t bytes) const {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,6 +27,8 @@ class PosixFile {
   static PosixFile open_to_read(const std::filesystem::path& path);
   // Write-only: a client of a network file system must not fill pages around what it writes.
   static PosixFile open_to_write(const std::filesystem::path& path);
+  // The same past the page cache, for `write_directly_at`; nothing where it cannot be had.
+  static std::optional<PosixFile> open_to_write_directly(const std::filesystem::path& path);
   // Write-only, fails if the name exists.
   static PosixFile create(const std::filesystem::path& path);
 
@@ -34,6 +37,11 @@ class PosixFile {
   const std::filesystem::path& path() const { return path_; }
   int64_t size() const;
   void write_at(std::span<const std::byte> bytes, int64_t offset) const;
+  // One write of whole blocks (of kBlock, in memory, in the file and in length) by a file that was
+  // opened to write directly. Returns how many bytes were accepted: 0 where the file system takes
+  // no such write after all.
+  int64_t write_directly_at(std::span<const std::byte> bytes, int64_t offset) const;
+  static constexpr int64_t kBlock = 4096;
   // Lets the disk start on what was just written while the caller goes on; `sync` waits for it and
   // reports its errors. A wish.
   void start_writing(int64_t offset, int64_t bytes) const;

@@ -97,7 +97,8 @@ void Trainer::open_sample_log() {
 void Trainer::open_directory() {
   const std::filesystem::path directory = settings_.run.directory;
   lease_ = take_run_lease(grid_.world(), directory, log_);
-  const CheckpointHints hints{settings_.checkpoint.alignment << 10, settings_.checkpoint.stripes};
+  const CheckpointHints hints{settings_.checkpoint.alignment << 10, settings_.checkpoint.stripes,
+                              settings_.checkpoint.direct};
   const CheckpointContext context{grid_.world(), device_.compute(), log_, hints};
   checkpoints_ = std::make_unique<CheckpointDirectory>(context, directory, lease_.get());
   own_watchdog_ =

@@ -115,6 +115,7 @@ struct CheckpointSettings {
   double retry_after = 10;  // seconds
   int64_t alignment = 0;    // KiB; 0: by the size of the file
   int64_t stripes = 0;      // 0: as the directory has it
+  bool direct = true;
 };
 
 struct LogSettings {

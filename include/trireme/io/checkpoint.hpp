@@ -27,6 +27,7 @@ namespace trireme {
 struct CheckpointHints {
   int64_t alignment = 0;  // of large tensors, in bytes: a power of two, 4 KiB to 1 MiB; 0: by size
   int64_t stripes = 0;    // Lustre: storage targets of a file, -1 for all; 0: the directory's way
+  bool direct = true;     // large pieces are written past the page cache, where it can be had
 };
 
 // What saving and loading work with. References outlive the calls.
