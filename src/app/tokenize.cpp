@@ -38,7 +38,7 @@ constexpr const char* kUsage =
     "  --threads          of each rank (default: 1)\n"
     "trireme tokenize --merge PREFIX... --output PREFIX: one dataset of several, in this order";
 
-constexpr int64_t kRound = int64_t{64} << 20;  // bytes a rank reads between two agreements
+constexpr std::chrono::seconds kRound{1};  // between two agreements
 
 // One of two words.
 bool choice(const Arguments& arguments, const std::string& option, const std::string& first,
@@ -148,6 +148,16 @@ void join(TokenizeWork& work, const Communicator& world) {
   });
 }
 
+// All ranks end a round at the same time, not behind the same bytes: none waits for a text that is
+// slower than its own. False once nothing is left.
+bool advance_for(std::chrono::duration<double> round, TokenizeWork& work) {
+  constexpr int64_t kStep = int64_t{1} << 20;  // bytes
+  const auto end = std::chrono::steady_clock::now() + round;
+  bool more = true;
+  while (more && std::chrono::steady_clock::now() < end) more = work.advance(kStep);
+  return more;
+}
+
 void tokenize_together(const Arguments& arguments, const Communicator& world) {
   std::unique_ptr<Request> request;
   std::unique_ptr<TokenizeWork> work;
@@ -158,7 +168,7 @@ void tokenize_together(const Arguments& arguments, const Communicator& world) {
   Progress progress(world.rank() == 0, work->all_bytes());
   for (bool more = true; more;) {
     bool mine = false;
-    together(world, [&] { mine = work->advance(kRound); });
+    together(world, [&] { mine = advance_for(kRound, *work); });
     progress.show(world.sum(work->done_bytes()));
     more = world.any(mine);
   }

@@ -40,6 +40,18 @@ bool allow_more_files() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+// Open for writing; closed by the destructor, where there is nothing left to report.
+struct Descriptor {
+  explicit Descriptor(const std::string& path)
+      : number(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {}
+  ~Descriptor() {
+    if (number >= 0) ::close(number);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  const int number;
+};
+
 }  // namespace
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
@@ -157,29 +169,26 @@ void OutputFile::publish() {
   published_ = true;
 }
 
-void copy_into(const InputFile& from, const std::string& path, int64_t offset) {
-  const int to = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  require(to >= 0, ExitCode::io, "{}: cannot open it: {}", path, std::strerror(errno));
-  int fault = 0;
+void move_into(const std::string& from, const std::string& path, int64_t offset) {
+  const InputFile source(from);
+  const Descriptor given_back(from), to(path);
+  require(to.number >= 0, ExitCode::io, "{}: cannot open it: {}", path, std::strerror(errno));
   std::vector<std::byte> chunk(kBufferBytes);
-  try {
-    for (int64_t done = 0; done < from.size();) {
-      done = std::min(from.next_data(done), from.size());
-      const int64_t last = std::min(from.next_hole(done), from.size());
-      while (done < last) {
-        const auto n = static_cast<size_t>(std::min<int64_t>(kBufferBytes, last - done));
-        from.read_at(done, std::span(chunk).first(n));
-        write_all(to, path, offset + done, std::span(chunk).first(n));
-        done += static_cast<int64_t>(n);
-      }
+  for (int64_t done = 0; done < source.size();) {
+    done = std::min(source.next_data(done), source.size());
+    const int64_t last = std::min(source.next_hole(done), source.size());
+    while (done < last) {
+      const auto n = static_cast<size_t>(std::min<int64_t>(kBufferBytes, last - done));
+      source.read_at(done, std::span(chunk).first(n));
+      write_all(to.number, path, offset + done, std::span(chunk).first(n));
+      // A wish: what stays is removed with the file.
+      ::fallocate(given_back.number, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, done,
+                  static_cast<off_t>(n));
+      done += static_cast<int64_t>(n);
     }
-    if (::fsync(to) != 0) fault = errno;
-  } catch (...) {
-    ::close(to);
-    throw;
   }
-  if (::close(to) != 0 && fault == 0) fault = errno;
-  require(fault == 0, ExitCode::io, "{}: cannot flush it to disk: {}", path, std::strerror(fault));
+  require(::fsync(to.number) == 0, ExitCode::io, "{}: cannot flush it to disk: {}", path,
+          std::strerror(errno));
 }
 
 void sync_directory_of(const std::string& path) {

@@ -63,9 +63,11 @@ class OutputFile {
   bool published_ = false;
 };
 
-// Copies all of the file `from` into an existing file, from byte `offset` on, holes as holes, and
-// flushes it to disk. Errors: no_input, io.
-void copy_into(const InputFile& from, const std::string& path, int64_t offset);
+// Moves the contents of the file `from` into an existing file, from byte `offset` on, holes as
+// holes, and flushes it to disk. What has been moved is given back to the file system where it can
+// be: the two together take no more space or memory than one. `from` keeps its size. Errors:
+// no_input, io.
+void move_into(const std::string& from, const std::string& path, int64_t offset);
 // Makes renames in the directory of `path` durable.
 void sync_directory_of(const std::string& path);
 void remove_if_present(const std::string& path);

@@ -206,11 +206,11 @@ void TokenizeWork::bring_part(const std::vector<std::string>& files) const {
     const bool mask = state_->mask && file == files.front();
     const auto tokens_of = [&](int index) {
       const std::string part = part_prefix(output, index, share.count);
-      return InputFile((mask ? mask_of(part) : part) + ".bin");
+      return (mask ? mask_of(part) : part) + ".bin";
     };
     int64_t offset = 0;
-    for (int index = 0; index < share.index; ++index) offset += tokens_of(index).size();
-    copy_into(tokens_of(share.index), file, offset);
+    for (int index = 0; index < share.index; ++index) offset += InputFile(tokens_of(index)).size();
+    move_into(tokens_of(share.index), file, offset);
   }
 }
 
