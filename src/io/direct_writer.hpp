@@ -1,7 +1,7 @@
 // Writes a file in pieces, large ones past the page cache: they take no host memory beyond the
-// buffers here, and their errors are those of the disk, not of a later sync. Two pieces are on their
-// way while the caller brings the next one. Blocks that a piece does not fill, and everything where
-// the file system takes no direct writes, go through the page cache.
+// buffers here, and their errors are those of the disk, not of a later sync. Two pieces are on
+// their way while the caller brings the next one. Blocks that a piece does not fill, and everything
+// where the file system takes no direct writes, go through the page cache.
 #pragma once
 
 #include <array>
