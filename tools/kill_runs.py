@@ -33,7 +33,7 @@ dp = 2
 [model]
 family = gpt2
 layers = 2
-hidden = 16
+hidden = {hidden}
 heads = 2
 vocab = 61
 dropout = 0.1
@@ -180,7 +180,7 @@ class Harness:
         self.program = os.path.abspath(arguments.program)
         self.deck = os.path.join(scratch, "deck.ini")
         with open(self.deck, "w") as file:
-            file.write(DECK.format(steps=arguments.steps))
+            file.write(DECK.format(steps=arguments.steps, hidden=arguments.hidden))
         self.directory = os.path.join(scratch, "run")
         self.straight = os.path.join(scratch, "straight")
         start = time.monotonic()
@@ -274,6 +274,7 @@ def main():
     parser.add_argument("program")
     parser.add_argument("--kills", type=int, default=200, help="of each of the three kinds")
     parser.add_argument("--steps", type=int, default=20, help="of a run")
+    parser.add_argument("--hidden", type=int, default=16, help="width: from 256 on, pieces go past the page cache")
     parser.add_argument("--directory", help="where runs live (default: the temporary directory)")
     arguments = parser.parse_args()
     scratch = tempfile.mkdtemp(prefix="trireme-kills-", dir=arguments.directory)

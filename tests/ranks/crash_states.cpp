@@ -25,7 +25,10 @@ namespace {
 
 const std::vector<StateTensor>& state() {
   static const std::vector<StateTensor> tensors = {
-      {"weights/w", {37, 11}, DType::bf16}, {"master/w", {37, 11}}, {"adam_m/w", {4001}}};
+      {"weights/w", {37, 11}, DType::bf16},
+      {"master/w", {37, 11}},
+      {"adam_m/w", {4001}},
+      {"adam_v/large", {701, 499}}};  // past the page cache
   return tensors;
 }
 
