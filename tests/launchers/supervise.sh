@@ -15,8 +15,8 @@ touch "$1.ready"
 while :; do sleep 0.1; done
 END
 chmod +x "$work/ranks"
-catching_int() { # a shell's background jobs ignore INT from their start
-  exec python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' "$@"
+catching_int() { # what a shell starts in the background ignores INT from its start, and so do its children
+  exec python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])' "$@"
 }
 run() { # run NAME SIGNAL...: signals to the supervisor, then its exit code
   local name=$1 signal pid code=0
@@ -39,7 +39,8 @@ check "INT becomes USR1" equals "$(run int INT)" "75 USR1 "
 check "USR2 passes, and the launcher lives on" equals "$(settle=2 run usr2 USR2 USR2 USR1)" "75 USR2 USR2 USR1 "
 early() { # early SIGNAL: to a script that has read supervise.sh and not yet started its ranks
   local code=0
-  bash -c 'source "$1"; kill -s "$3" $$; supervise "$2" "$4"' - "$supervise" "$work/ranks" "$1" "$work/early_$1" 2> "$work/early.err" || code=$?
+  (catching_int timeout 60 bash -c 'source "$1"; kill -s "$3" $$; supervise "$2" "$4"' - \
+    "$supervise" "$work/ranks" "$1" "$work/early_$1" 2> "$work/early.err") || code=$?
   echo "$code $(ls "$work/early_$1.ready" 2> /dev/null)"
 }
 for signal in USR1 TERM INT; do
