@@ -56,8 +56,8 @@ ProcessGrid::ProcessGrid(const Communicator& world, const GridShape& shape, int6
       pp_(world_.split(column_of(here_, shape), here_.pp, "pp")),
       tied_(world_.split(tied_colour(here_, shape), here_.pp, "tied_embedding")),
       kv_copies_(world_.split(kv_colour(here_, shape, kv_heads), here_.tp, "kv_copies")) {
-  for (Communicator* group : {&world_, &tp_, &dp_, &pp_, &tied_, &kv_copies_})
-    group->connect(device);
+  for (Communicator* group : {&world_, &dp_, &pp_, &tied_, &kv_copies_}) group->connect(device);
+  tp_.connect(device, Links::pairs);
   if (shape.pp == 1) return;
   const int columns = shape.tp * shape.cp * shape.dp;
   const int previous = (here_.pp + shape.pp - 1) % shape.pp;

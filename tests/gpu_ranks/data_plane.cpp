@@ -241,4 +241,24 @@ TEST(NcclPlane, ReceivesPostedEarly) {
   if (!first) expect_elements(d.read(), [&](int64_t i) { return element(peer, i + 2); });
 }
 
+// In a group that is connected for pairs a call returns before the peer has made its own, between
+// any two ranks: the host can go on to what the peer waits for.
+TEST(NcclPlane, ExchangeIsIssuedBeforeThePeersIs) {
+  const int rank = world().rank(), size = world().size();
+  Communicator group = world().split(0, rank, "pairs");
+  group.connect(device(), Links::pairs);
+  const DeviceTensor out({1000}, DType::f32, rank), in({1000}, DType::f32);
+  for (int from = 0; from < size; ++from)
+    for (int to = 0; to < size; ++to) {
+      if (from == to) continue;
+      const Transfer receive{Transfer::Direction::receive, from, in.view()};
+      const Transfer send{Transfer::Direction::send, to, out.view()};
+      if (rank == to) group.exchange(DeviceTensor::stream(), {&receive, 1});
+      world().barrier();
+      if (rank == from) group.exchange(DeviceTensor::stream(), {&send, 1});
+      DeviceTensor::stream().synchronize();
+      if (rank == to) expect_elements(in.read(), [&](int64_t i) { return element(from, i); });
+    }
+}
+
 }  // namespace trireme::test

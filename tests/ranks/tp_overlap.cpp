@@ -32,7 +32,7 @@ class Group {
         type_(type),
         arena_(Arena::real(4 * (static_cast<size_t>(ranks() * rows * hidden) * size_of(type) +
                                 Arena::kAlignment))) {
-    tp_.connect(device());
+    tp_.connect(device(), Links::pairs);
     scratch.gathered = arena_.take({ranks() * rows, hidden}, type, "gathered");
     scratch.partial = arena_.take({ranks() * rows, hidden}, type, "partial");
     mine = arena_.take({rows, hidden}, type, "mine");
@@ -213,7 +213,7 @@ ChunkOptions chunk_options(const Communicator& tp, Recompute recompute, bool ove
 TEST(TpOverlap, EveryProductOfALayerHasItsTrafficBeside) {
   if (world().size() == 3) GTEST_SKIP() << "the model has four heads";
   Communicator tp = world().split(0, world().rank(), "tp");
-  tp.connect(device());
+  tp.connect(device(), Links::pairs);
   const int64_t peers = tp.size() - 1;
   for (const ModelShape& model : {odd_model(false), odd_model(true), qwen_model()}) {
     for (const Recompute policy : {Recompute::none, Recompute::selective, Recompute::full}) {
@@ -231,7 +231,7 @@ TEST(TpOverlap, EveryProductOfALayerHasItsTrafficBeside) {
 TEST(TpOverlap, TheSameRunTwiceGivesTheSameBits) {
   if (world().size() == 3) GTEST_SKIP() << "the model has four heads";
   Communicator tp = world().split(0, world().rank(), "tp");
-  tp.connect(device());
+  tp.connect(device(), Links::pairs);
   for (const bool llama : {false, true}) {
     ModelHarness model(odd_model(llama, 0.1f), chunk_options(tp, Recompute::none, true), device(),
                        tp);

@@ -31,6 +31,10 @@ struct Transfer {
   TensorView view;
 };
 
+// What a group is connected for: collective calls (and, between two ranks, exchanges), or exchanges
+// between any two of its ranks as well.
+enum class Links : uint8_t { collective, pairs };
+
 class Communicator {
  public:
   // Takes over a handle made by MpiSession or split (an MPI_Comm), which it frees.
@@ -52,8 +56,9 @@ class Communicator {
   // colour makes a rank stand aside: it gets a group of one.
   Communicator split(int colour, int key, std::string_view name) const;
   // Prepares the data plane (NCCL bootstrap on GPUs). Collective; needed once before data-plane
-  // calls.
-  void connect(Device& device);
+  // calls. A group of more than two that exchanges beside other work asks for `pairs`: a link that
+  // is made at its first use holds the host until running kernels end.
+  void connect(Device& device, Links links = Links::collective);
 
   // --- control plane
   void barrier() const;

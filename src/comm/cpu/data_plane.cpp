@@ -119,7 +119,7 @@ void require_pieces(const Communicator::State& group, const TensorView& whole,
 
 }  // namespace
 
-void Communicator::connect(Device&) {
+void Communicator::connect(Device&, Links) {
   if (!state_->data_plane) state_->data_plane = std::make_shared<DataPlane>();
 }
 

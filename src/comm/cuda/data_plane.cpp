@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <set>
+#include <vector>
 
 namespace trireme::inline TRIREME_BACKEND {
 
@@ -38,15 +39,18 @@ void name_host_where_shared(const Communicator& group, const std::string& host, 
   setenv("NCCL_HOSTID", own.c_str(), 1);
 }
 
-// Sends and receives connect at their first use only: between the two ends of a pipeline edge one
-// message goes each way before any work depends on them.
-void connect_pair(const Communicator& group, Stream& stream) {
+// Sends and receives connect at their first use only: between any two ranks one message goes each
+// way before any work depends on them.
+void connect_pairs(const Communicator& group, Stream& stream) {
   const Buffer memory(2 * Arena::kAlignment, Memory::device);
   const TensorView out{memory.data(), {1}, DType::f32};
   const TensorView in{memory.data() + Arena::kAlignment, {1}, DType::f32};
-  const int peer = 1 - group.rank();
-  const Transfer transfers[] = {{Transfer::Direction::send, peer, out},
-                                {Transfer::Direction::receive, peer, in}};
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < group.size(); ++peer) {
+    if (peer == group.rank()) continue;
+    transfers.push_back({Transfer::Direction::send, peer, out});
+    transfers.push_back({Transfer::Direction::receive, peer, in});
+  }
   fill_zero(stream, out);
   group.exchange(stream, transfers);
   stream.synchronize();
@@ -118,7 +122,7 @@ DataPlane& data_plane_of(const Communicator::State& group) {
   return *group.data_plane;
 }
 
-void Communicator::connect(Device& device) {
+void Communicator::connect(Device& device, Links links) {
   if (state_->data_plane || size() == 1) return;
   Stream::State& stream = device.compute().state();
   setenv("NCCL_RUNTIME_CONNECT", "0", 0);  // collectives connect when the group is made
@@ -132,7 +136,7 @@ void Communicator::connect(Device& device) {
   broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
   state_->data_plane = std::make_shared<DataPlane>(*state_, id);
   stream.watched->add(state_->data_plane);
-  if (size() == 2) connect_pair(*this, device.compute());
+  if (size() == 2 || links == Links::pairs) connect_pairs(*this, device.compute());
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND
