@@ -92,6 +92,8 @@ AttentionShape Block::attention_shape(const LayerContext& c, const MicroBatch& b
   shape.dropout.row_offset = 0;
   shape.deterministic = options_.deterministic;
   shape.starts = batch.starts;
+  shape.documents = batch.documents;
+  shape.longest_document = batch.longest_document;
   return shape;
 }
 

@@ -40,6 +40,7 @@ void BatchLoader::read(const TokenSource& source, const BatchWalk& walk, const P
   std::vector<int32_t> tokens(static_cast<size_t>(length) + 1);
   Host& host = host_[next_];
   host.samples.clear();
+  host.documents.assign(static_cast<size_t>(what.micro_batches), {});
   const auto step = static_cast<size_t>(length);
   size_t at = 0;
   for (int64_t m = 0; m < what.micro_batches; ++m) {
@@ -55,22 +56,25 @@ void BatchLoader::read(const TokenSource& source, const BatchWalk& walk, const P
       }
       if (sample >= what.end) std::ranges::fill(host.mask.subspan(at, step), 0.0f);
       if (plan_.resets.any())
-        reset_documents(host.inputs.subspan(at, step), host.starts.subspan(at, step),
-                        host.positions.subspan(at, step));
+        host.documents[static_cast<size_t>(m)].add(
+            reset_documents(host.inputs.subspan(at, step), host.starts.subspan(at, step),
+                            host.positions.subspan(at, step)));
     }
   }
 }
 
-void BatchLoader::reset_documents(std::span<const int32_t> inputs, std::span<int32_t> starts,
-                                  std::span<int32_t> positions) const {
-  find_documents(inputs, plan_.resets.end_of_document, starts);
+DocumentSizes BatchLoader::reset_documents(std::span<const int32_t> inputs,
+                                           std::span<int32_t> starts,
+                                           std::span<int32_t> positions) const {
+  const DocumentSizes sizes = find_documents(inputs, plan_.resets.end_of_document, starts);
   for (size_t i = 0; i < inputs.size(); ++i) positions[i] = static_cast<int32_t>(i) - starts[i];
+  return sizes;
 }
 
 StepBatch BatchLoader::upload(Stream& stream) {
   const int64_t m = prepared_.micro_batches, n = plan_.chunk.batch.tokens();
+  const Host& host = host_[next_];
   if (reads()) {
-    const Host& host = host_[next_];
     next_ = 1 - next_;
     auto send = [&](auto from, const TensorView& to) {
       if (to.empty()) return;
@@ -87,14 +91,19 @@ StepBatch BatchLoader::upload(Stream& stream) {
   auto row = [&](const TensorView& view, int64_t i) {
     return view.empty() ? TensorView{} : view.rows(i, i + 1).as({n});
   };
-  for (int64_t i = 0; i < m; ++i)
+  for (int64_t i = 0; i < m; ++i) {
+    const bool apart = !memory_.starts.empty();
+    const DocumentSizes sizes = apart ? host.documents[static_cast<size_t>(i)] : DocumentSizes{};
     batch.micro_batches.push_back(
         {.tokens = row(memory_.tokens, i),
          .targets = row(memory_.targets, i),
          .mask = row(memory_.mask, i),
          .positions = row(memory_.positions, plan_.resets.positions ? i : 0),
          .sample_offset = walk_.sample(0, i, plan_.here.dp, 0),
-         .starts = row(memory_.starts, i)});
+         .starts = row(memory_.starts, i),
+         .documents = sizes.count,
+         .longest_document = sizes.longest});
+  }
   return batch;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -16,8 +15,7 @@
 namespace trireme::inline TRIREME_BACKEND {
 namespace {
 
-constexpr int64_t kPattern = int64_t{1}
-                             << 22;  // elements of the random block that fills every input
+constexpr int64_t kPattern = 1 << 22;  // elements of the random block that fills every input
 
 class Bench {
  public:
@@ -280,6 +278,8 @@ struct AttentionSize {
   DType type = DType::bf16;
   float dropout = 0;
   bool deterministic = true;
+  int64_t documents = 0;  // of equal length in a row
+  bool counted = true;    // their number is given
 };
 
 void bench_attention(Bench& b, const AttentionSize& a) {
@@ -295,6 +295,17 @@ void bench_attention(Bench& b, const AttentionSize& a) {
   f.shape.dropout.probability = a.dropout;
   f.shape.dropout.sequence = a.length;
   f.shape.dropout.state = b.state();
+  const int64_t document = a.length / std::max(int64_t{1}, a.documents);
+  if (a.documents > 0) {
+    std::vector<int32_t> starts;
+    for (int64_t row = 0; row < rows; ++row)
+      starts.push_back(static_cast<int32_t>(row % a.length / document * document));
+    f.shape.starts = b.take({rows}, DType::i32);
+    copy_to_device(b.stream(), std::as_bytes(std::span(starts)), f.shape.starts);
+    b.stream().synchronize();
+  }
+  if (a.counted) f.shape.documents = a.batch * a.documents;
+  if (a.counted) f.shape.longest_document = document;
   const Matrix packed = b.random({rows, q + 2 * kv}, a.type);
   f.q = packed.columns(0, q);
   f.k = packed.columns(q, q + kv);
@@ -302,11 +313,13 @@ void bench_attention(Bench& b, const AttentionSize& a) {
   f.output = b.take({rows, q}, a.type);
   f.log_sum_exp = b.take({a.batch, a.heads, a.length}, DType::f32);
   const double flops = 2.0 * static_cast<double>(a.batch * a.heads * a.size) *
-                       static_cast<double>(a.length) * static_cast<double>(a.length);
+                       static_cast<double>(a.length) * static_cast<double>(document);
   std::string name = "attention B" + std::to_string(a.batch) + " T" + std::to_string(a.length) +
                      " " + std::to_string(a.heads) + ":" + std::to_string(a.kv_heads) + "x" +
                      std::to_string(a.size) + " " + name_of(a.type);
   if (a.dropout > 0) name += " dropout";
+  if (a.documents > 0) name += " " + std::to_string(a.documents) + " documents";
+  if (!a.counted) name += ", own";
   b.computes(name + " forward", flops, [&] { attention_forward(b.stream(), f); });
   AttentionBackward g{f.shape,       f.q, f.k, f.v, f.output, b.random({rows, q}, a.type),
                       f.log_sum_exp, {},  {},  {}};
@@ -336,17 +349,20 @@ void bench_norms(Bench& b) {
   bench_norm(b, NormKind::layer_norm, 65536, 768, 0.1f);
   bench_norm(b, NormKind::layer_norm, 16384, 1600, 0);
   bench_norm(b, NormKind::rms_norm, 16384, 4096, 0);
-  bench_norm(b, NormKind::rms_norm, 8192, 8192, 0);
 }
 
 void bench_attentions(Bench& b) {
   bench_attention(b, {16, 1024, 12, 12, 64});
   bench_attention(b, {16, 1024, 12, 12, 64, DType::bf16, 0, false});
-  bench_attention(b, {2, 4096, 32, 32, 128});
   bench_attention(b, {2, 4096, 32, 8, 128});
   bench_attention(b, {2, 4096, 32, 8, 128, DType::bf16, 0, false});
   bench_attention(b, {1, 8192, 64, 8, 128});
   bench_attention(b, {16, 1024, 12, 12, 64, DType::bf16, 0.1f});
+  for (const bool counted : {true, false}) {
+    for (const int64_t documents : {2, 8, 64})
+      bench_attention(b, {4, 4096, 32, 8, 128, DType::bf16, 0, true, documents, counted});
+    bench_attention(b, {16, 1024, 12, 12, 64, DType::bf16, 0, true, 4, counted});
+  }
   bench_attention(b, {16, 1024, 12, 12, 64, DType::f32});
   bench_attention(b, {2, 4096, 32, 8, 128, DType::f32});
 }

@@ -24,45 +24,77 @@ struct Attention {
   int64_t batch, length, heads, kv_heads, size;
   bool deterministic = true;
   float dropout = 0;
+  int64_t documents = 0;  // of equal length in each row; 0: rows are not cut
+};
+
+// The first of its document, for each row.
+std::vector<int32_t> starts_of(const Attention& a) {
+  std::vector<int32_t> starts;
+  const int64_t length = a.length / a.documents;
+  for (int64_t row = 0; row < a.batch * a.length; ++row)
+    starts.push_back(static_cast<int32_t>(row % a.length / length * length));
+  return starts;
+}
+
+// A call on random q, k and v, packed side by side, and its gradient.
+class AttentionCall {
+ public:
+  AttentionCall(Device& device, const Attention& a) : memory_(device) {
+    const int64_t rows = a.batch * a.length, q = a.heads * a.size, kv = a.kv_heads * a.size;
+    forward_.shape = shape_of(a);
+    const Matrix packed = memory_.uniform("qkv", {rows, q + 2 * kv}, DType::bf16);
+    forward_.q = packed.columns(0, q);
+    forward_.k = packed.columns(q, q + kv);
+    forward_.v = packed.columns(q + kv, q + 2 * kv);
+    output_ = memory_.poisoned({rows, q}, DType::bf16);
+    forward_.output = output_;
+    forward_.log_sum_exp = memory_.poisoned({a.batch, a.heads, a.length}, DType::f32);
+    attention_forward(memory_.stream(), forward_);
+    d_packed_ = memory_.poisoned({rows, q + 2 * kv}, DType::bf16);
+    const Matrix d(d_packed_);
+    backward_ = {forward_.shape,       forward_.q,
+                 forward_.k,           forward_.v,
+                 forward_.output,      memory_.uniform("d", {rows, q}, DType::bf16),
+                 forward_.log_sum_exp, d.columns(0, q),
+                 d.columns(q, q + kv), d.columns(q + kv, q + 2 * kv)};
+  }
+  void run_gradient() { attention_backward(memory_.stream(), backward_); }
+  Output output() { return memory_.read("output", output_); }
+  Output gradient() {
+    run_gradient();
+    return memory_.read("d", d_packed_);
+  }
+
+ private:
+  AttentionShape shape_of(const Attention& a) {
+    AttentionShape shape;
+    shape.batch = a.batch;
+    shape.query_length = shape.key_length = a.length;
+    shape.heads = a.heads;
+    shape.kv_heads = a.kv_heads;
+    shape.head_size = a.size;
+    shape.scale = 0.1f;
+    shape.deterministic = a.deterministic;
+    shape.dropout.probability = a.dropout;
+    shape.dropout.sequence = a.length;
+    shape.dropout.state = memory_.training_state();
+    if (a.documents == 0) return shape;
+    shape.starts = memory_.integers(starts_of(a), {a.batch * a.length});
+    shape.documents = a.batch * a.documents;
+    shape.longest_document = a.length / a.documents;
+    return shape;
+  }
+
+  Memory memory_;
+  AttentionForward forward_;
+  AttentionBackward backward_;
+  TensorView output_, d_packed_;
 };
 
 // Output and gradients of q and k, v.
 Results run_attention(Device& device, const Attention& a) {
-  Memory memory(device);
-  const int64_t rows = a.batch * a.length, q = a.heads * a.size, kv = a.kv_heads * a.size;
-  AttentionForward f;
-  f.shape.batch = a.batch;
-  f.shape.query_length = f.shape.key_length = a.length;
-  f.shape.heads = a.heads;
-  f.shape.kv_heads = a.kv_heads;
-  f.shape.head_size = a.size;
-  f.shape.scale = 0.1f;
-  f.shape.deterministic = a.deterministic;
-  f.shape.dropout.probability = a.dropout;
-  f.shape.dropout.sequence = a.length;
-  f.shape.dropout.state = memory.training_state();
-  const Matrix packed = memory.uniform("qkv", {rows, q + 2 * kv}, DType::bf16);
-  f.q = packed.columns(0, q);
-  f.k = packed.columns(q, q + kv);
-  f.v = packed.columns(q + kv, q + 2 * kv);
-  const TensorView output = memory.poisoned({rows, q}, DType::bf16);
-  f.output = output;
-  f.log_sum_exp = memory.poisoned({a.batch, a.heads, a.length}, DType::f32);
-  attention_forward(memory.stream(), f);
-  const TensorView d = memory.poisoned({rows, q + 2 * kv}, DType::bf16);
-  const Matrix d_packed(d);
-  const AttentionBackward b{f.shape,
-                            f.q,
-                            f.k,
-                            f.v,
-                            f.output,
-                            memory.uniform("d", {rows, q}, DType::bf16),
-                            f.log_sum_exp,
-                            d_packed.columns(0, q),
-                            d_packed.columns(q, q + kv),
-                            d_packed.columns(q + kv, q + 2 * kv)};
-  attention_backward(memory.stream(), b);
-  return {memory.read("output", output), memory.read("d", d)};
+  AttentionCall call(device, a);
+  return {call.output(), call.gradient()};
 }
 
 double relative_error(const Output& expected, const Output& got) {
@@ -143,8 +175,9 @@ TEST(Repeat, Products) {
 
 TEST(Repeat, AttentionBackward) {
   Device device({});
-  for (const Attention& a : {Attention{2, 1024, 4, 4, 64}, Attention{1, 2048, 8, 2, 128},
-                             Attention{2, 512, 4, 2, 64, true, 0.1f}})
+  for (const Attention& a :
+       {Attention{2, 1024, 4, 4, 64}, Attention{1, 2048, 8, 2, 128},
+        Attention{2, 512, 4, 2, 64, true, 0.1f}, Attention{2, 2048, 8, 2, 128, true, 0, 8}})
     expect_same_bits([&] { return run_attention(device, a); });
 }
 
@@ -160,6 +193,29 @@ TEST(Pieces, AttentionBackwardEqualsTheWhole) {
     EXPECT_EQ(expected[0].values, got[0].values);
     EXPECT_LT(relative_error(expected[1], got[1]), 2e-3);
   }
+}
+
+// Pieces one behind the other, with nothing of our own between calls to part them.
+TEST(Pieces, ManyCallsGiveTheSameBits) {
+  Device device({});
+  for (const Attention& a :
+       {Attention{2, 4096, 16, 4, 128}, Attention{2, 2048, 8, 2, 128, true, 0, 4}}) {
+    AttentionCall call(device, a);
+    const Output first = call.gradient();
+    for (int round = 0; round < 4; ++round) {
+      for (int i = 0; i < 25; ++i) call.run_gradient();
+      EXPECT_EQ(first.values, call.gradient().values) << "round " << round;
+    }
+  }
+}
+
+// Documents of equal length are the sequences of a larger batch.
+TEST(Pieces, DocumentsEqualSequencesOfTheirOwn) {
+  Device device({});
+  const Attention apart{2, 1024, 8, 2, 128, true, 0, 4}, alone{8, 256, 8, 2, 128};
+  const Results expected = run_attention(device, alone), got = run_attention(device, apart);
+  EXPECT_LT(relative_error(expected[0], got[0]), 1e-3);
+  EXPECT_LT(relative_error(expected[1], got[1]), 2e-3);
 }
 
 // Products of f32: exact by default, rounded inputs where tf32 is allowed.

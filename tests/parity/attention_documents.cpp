@@ -12,6 +12,8 @@ struct DocumentsCase {
   std::vector<int64_t> documents;  // of the first of two rows; the other is cut after 2/3
   float dropout = 0;
   int64_t query_offset = 0, queries = 0, key_offset = 0, keys = 0;  // 0 queries: all
+  bool counted = false;  // the number of documents is given
+  bool deterministic = true;
 };
 
 // Of the query rows of the call.
@@ -25,6 +27,15 @@ std::vector<int32_t> starts_of(const DocumentsCase& c, int64_t queries) {
   for (int64_t i = c.query_offset; i < c.query_offset + queries; ++i)
     starts.push_back(i < cut ? 0 : cut);
   return starts;
+}
+
+void count_documents(const DocumentsCase& c, const std::vector<int32_t>& starts,
+                     AttentionShape& shape) {
+  for (size_t row = 0; c.counted && row < starts.size(); ++row) {
+    const int64_t length = static_cast<int64_t>(row) % c.length + 1 - starts[row];
+    shape.documents += length == 1;
+    shape.longest_document = std::max(shape.longest_document, length);
+  }
 }
 
 std::vector<Output> run(Device& device, const DocumentsCase& c) {
@@ -43,7 +54,10 @@ std::vector<Output> run(Device& device, const DocumentsCase& c) {
   s.dropout.site = 3;
   s.dropout.state = memory.training_state();
   const int64_t rows = 2 * s.query_length, key_rows = 2 * s.key_length;
-  s.starts = memory.integers(starts_of(c, s.query_length), {rows});
+  const std::vector<int32_t> starts = starts_of(c, s.query_length);
+  s.starts = memory.integers(starts, {rows});
+  count_documents(c, starts, s);
+  s.deterministic = c.deterministic;
   const int64_t q = c.heads * c.size, kv = c.kv_heads * c.size;
   const TensorView queries = memory.uniform("q", {rows, q}, c.type, -2, 2);
   const TensorView keys = memory.uniform("kv", {key_rows, 2 * kv}, c.type, -2, 2);
@@ -68,16 +82,30 @@ std::vector<Output> run(Device& device, const DocumentsCase& c) {
 
 void attention_documents_cases(Device& device, CaseList& list) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    const auto add = [&](const char* name, const DocumentsCase& c) {
-      list.push_back({std::string("documents_") + name_of(type) + name,
-                      [&device, c] { return run(device, c); }});
+    const auto add = [&](const char* name, DocumentsCase c) {
+      const std::string whole = std::string("documents_") + name_of(type) + name;
+      list.push_back({whole, [&device, c] { return run(device, c); }});
+      if (c.queries > 0) return;
+      c.counted = true;
+      list.push_back({whole + "_counted", [&device, c] { return run(device, c); }});
+      c.deterministic = false;
+      list.push_back({whole + "_any_order", [&device, c] { return run(device, c); }});
     };
+    std::vector<int64_t> mixed;  // of 1, 2, ... 20 tokens, and a long one
+    for (int64_t length = 1; length <= 20; ++length) mixed.push_back(length);
+    mixed.push_back(1790);
     add("_one", {type, 70, 2, 2, 64, {70}});
     add("_tiny", {type, 9, 1, 1, 8, {1, 1, 3, 4}});
     add("_odd", {type, 131, 3, 3, 10, {100, 1, 1, 29}});
     add("_d64", {type, 300, 4, 4, 64, {64, 64, 1, 130, 41}});
     add("_d128_grouped", {type, 200, 8, 2, 128, {3, 150, 47}});
     add("_d256", {type, 90, 2, 1, 256, {31, 59}});
+    add("_d32_mixed", {type, 2000, 4, 2, 32, mixed});
+    add("_d96_mixed", {type, 2000, 3, 1, 96, mixed});
+    add("_d128_mixed", {type, 2000, 8, 2, 128, mixed});
+    add("_d16_mixed", {type, 2000, 6, 3, 16, mixed});
+    add("_d64_few", {type, 300, 4, 4, 64, {130, 1, 169}});
+    add("_d64_long", {type, 1030, 4, 2, 64, {512, 1, 300, 217}});
     add("_dropout", {type, 150, 4, 2, 64, {80, 70}, 0.2f});
     add("_ring", {type, 300, 2, 2, 64, {64, 64, 1, 130, 41}, 0, 140, 100, 60, 120});
   }

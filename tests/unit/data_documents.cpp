@@ -14,7 +14,14 @@ using Row = std::vector<int32_t>;
 
 Row starts_of(const Row& tokens) {
   Row starts(tokens.size());
-  find_documents(tokens, 99, starts);
+  const DocumentSizes sizes = find_documents(tokens, 99, starts);
+  DocumentSizes expected;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const auto length = static_cast<int64_t>(i) + 1 - starts[i];
+    expected.add({.count = length == 1, .longest = length});
+  }
+  EXPECT_EQ(sizes.count, expected.count);
+  EXPECT_EQ(sizes.longest, expected.longest);
   return starts;
 }
 
@@ -26,6 +33,10 @@ TEST(Documents, StartBehindTheEnd) {
   EXPECT_EQ(starts_of({99, 99, 1}), (Row{0, 1, 2}));
   EXPECT_EQ(starts_of({1, 99}), (Row{0, 0}));
   EXPECT_EQ(starts_of({}), Row{});
+  Row starts(8);
+  const DocumentSizes sizes = find_documents(Row{5, 6, 99, 7, 99, 99, 8, 9}, 99, starts);
+  EXPECT_EQ(sizes.count, 4);
+  EXPECT_EQ(sizes.longest, 3);
   Row wrong(2);
   EXPECT_THROW(find_documents(Row{1}, 99, wrong), Error);
 }

@@ -56,6 +56,7 @@ struct MicroBatch {
   int64_t sample_offset = 0;  // global sample of row 0 relative to the step's first (dropout)
   TensorView starts;  // [n] i32 or empty: the place in its row from which on a token attends: where
                       // its document starts. Empty: the whole row
+  int64_t documents = 0, longest_document = 0;  // of all rows together, with `starts`
   TensorView losses;  // [n] f32 or empty: written with each token's loss; last virtual stage
 };
 

@@ -110,6 +110,10 @@ struct AttentionShape {
   // [B*Tq] i32 or empty: the first key position that each query sees, at most its own, for rows of
   // several documents. Within a sequence it never falls.
   TensorView starts;
+  // With `starts`: documents in all rows together and tokens of the longest, where the host knows
+  // them; a query's start is then the first query of its document, and queries are keys. 0: not
+  // known.
+  int64_t documents = 0, longest_document = 0;
 };
 struct AttentionForward {
   AttentionShape shape;

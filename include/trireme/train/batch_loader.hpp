@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/data/batch_walk.hpp"
+#include "trireme/data/documents.hpp"
 #include "trireme/data/targets.hpp"
 #include "trireme/data/token_source.hpp"
 #include "trireme/device/device.hpp"
@@ -43,15 +44,17 @@ class BatchLoader {
     Buffer memory;  // [micro-batches, tokens] each
     std::span<int32_t> inputs, targets, starts, positions;
     std::span<float> mask;
-    std::vector<LoggedSample> samples;  // where they are kept
+    std::vector<DocumentSizes> documents;  // by micro-batch
+    std::vector<LoggedSample> samples;     // where they are kept
   };
   struct Prepared {
     const TokenSource* source = nullptr;
     int64_t consumed = -1, end = -1, micro_batches = 0;
     bool operator==(const Prepared&) const = default;
   };
-  void reset_documents(std::span<const int32_t> inputs, std::span<int32_t> starts,
-                       std::span<int32_t> positions) const;
+  // For one row.
+  DocumentSizes reset_documents(std::span<const int32_t> inputs, std::span<int32_t> starts,
+                                std::span<int32_t> positions) const;
   void read(const TokenSource& source, const BatchWalk& walk, const Prepared& what);
   RankPlan plan_;
   BatchMemory memory_;

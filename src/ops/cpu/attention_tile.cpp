@@ -42,13 +42,24 @@ namespace {
 void check_starts(const AttentionShape& shape) {
   require_view(shape.starts, {shape.batch * shape.query_length}, DType::i32, "attention: starts");
   const std::span<const int32_t> starts = shape.starts.host<int32_t>();
+  int64_t documents = 0, longest = 0;
   for (size_t row = 0; row < starts.size(); ++row) {
     const int64_t query = static_cast<int64_t>(row) % shape.query_length;
+    const int64_t position = shape.query_offset + query;
     const int32_t before = query == 0 ? 0 : starts[row - 1];
-    require(starts[row] >= before && starts[row] <= shape.query_offset + query, ExitCode::internal,
+    require(starts[row] >= before && starts[row] <= position, ExitCode::internal,
             "attention: row {}, position {}: sees keys from {} on, the row before from {}", row,
-            shape.query_offset + query, starts[row], before);
+            position, starts[row], before);
+    const bool begins = starts[row] == position;
+    if (begins) ++documents;
+    longest = std::max(longest, position + 1 - starts[row]);
+    require(shape.documents == 0 || begins || (query > 0 && starts[row] == before),
+            ExitCode::internal, "attention: row {} belongs to no document that begins in it", row);
   }
+  require(
+      shape.documents == 0 || (shape.documents == documents && shape.longest_document == longest),
+      ExitCode::internal, "attention: {} documents of up to {} tokens, {} of up to {} begin",
+      shape.documents, shape.longest_document, documents, longest);
 }
 
 }  // namespace

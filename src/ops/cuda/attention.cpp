@@ -44,17 +44,12 @@ void check(const Call& call) {
           s.batch * s.heads * s.query_length);
 }
 
-// The vendor's attention takes no bounds by documents.
-bool vendor_may(const AttentionShape& s) {
-  return s.starts.empty();
-}
-
 }  // namespace
 
 void attention_forward(Stream& stream, const AttentionForward& call) {
   check(call);
   if (call.q.empty()) return;
-  if (vendor_may(call.shape) && fused_attention_forward(stream, call)) return;
+  if (fused_attention_forward(stream, call)) return;
   if (!mma_attention_forward(stream, call)) tiled_attention_forward(stream, call);
 }
 
@@ -66,7 +61,7 @@ void attention_backward(Stream& stream, const AttentionBackward& call) {
   check_matrix(call.d_k, call.k.rows, call.k.cols, type, "d_k");
   check_matrix(call.d_v, call.v.rows, call.v.cols, type, "d_v");
   if (call.q.empty() && call.k.empty()) return;
-  if (vendor_may(call.shape) && fused_attention_backward(stream, call)) return;
+  if (fused_attention_backward(stream, call)) return;
   if (!mma_attention_backward(stream, call)) tiled_attention_backward(stream, call);
 }
 

@@ -1,14 +1,16 @@
 // Fused attention by cuDNN: causal, grouped key heads, on the strided views of packed q, k and v,
-// with the log-sum-exp kept. Graphs are built once for each kind of call and kept with the stream.
-// The only file that knows cuDNN.
+// with the log-sum-exp kept. Documents that do not see each other are sequences of different
+// lengths to it. Graphs are built once for each kind of call and kept with the stream. The only
+// file that knows cuDNN.
 #include <cudnn_frontend.h>
 
-#include <array>
 #include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "ops/cuda/attention_fused.hpp"
+#include "ops/cuda/attention_ranges.hpp"
+#include "ops/cuda/fused/attention_call.hpp"
 #include "ops/cuda/work_memory.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
@@ -17,42 +19,12 @@ namespace {
 
 namespace fe = cudnn_frontend;
 
-// The deterministic gradient keeps a copy of d_q for each block of keys. A call that wants more
-// work memory than the first number goes in pieces, sequence by sequence or key head by key head;
-// one key head that wants more than the second goes to the tiled kernel.
-constexpr int64_t kWorkspace = int64_t{1} << 30;
-constexpr int64_t kMostWorkspace = int64_t{4} << 30;
-
 enum Slot : int64_t { kQ = 1, kK, kV, kO, kStats, kDO, kDQ, kDK, kDV };
-
-enum class Visibility : uint8_t { causal, everything, other };
-
-// Everything that a graph depends on.
-struct Key {
-  int64_t batch = 0, query_length = 0, key_length = 0, heads = 0, kv_heads = 0, head_size = 0;
-  std::array<int64_t, 8> strides{};  // q, k, v, output, d_output, d_q, d_k, d_v
-  int64_t stats_stride = 0;          // elements between sequences of log_sum_exp
-  float scale = 1;
-  Visibility visibility = Visibility::causal;
-  bool deterministic = true, backward = false;
-  bool operator==(const Key&) const = default;
-};
-struct KeyHash {
-  size_t operator()(const Key& key) const {
-    size_t hash = static_cast<size_t>(__builtin_bit_cast(uint32_t, key.scale));
-    const auto mix = [&](int64_t value) {
-      hash = (hash ^ static_cast<size_t>(value)) * 0x9E3779B97F4A7C15ull;
-      hash ^= hash >> 29;
-    };
-    for (int64_t v :
-         {key.batch, key.query_length, key.key_length, key.heads, key.kv_heads, key.head_size,
-          key.stats_stride, int64_t{static_cast<uint8_t>(key.visibility)},
-          int64_t{key.deterministic}, int64_t{key.backward}})
-      mix(v);
-    for (int64_t v : key.strides) mix(v);
-    return hash;
-  }
-};
+// Of documents: their lengths, and behind them where they begin in each operand, by slot.
+constexpr int64_t kLengths = 16;
+int64_t offsets_of(Slot slot) {
+  return kLengths + slot;
+}
 
 void check_dnn(cudnnStatus_t status, const char* what,
                std::source_location where = std::source_location::current()) {
@@ -66,7 +38,33 @@ using Graph = fe::graph::Graph;
 // A graph for whole calls or for pieces of them.
 struct Plan {
   std::shared_ptr<Graph> graph;  // null: the library does not take the call
-  Key piece;
+  AttentionKey piece;
+};
+
+// Device memory for the documents of one call.
+struct Ranges {
+  int64_t capacity = 0;
+  int64_t* offsets = nullptr;
+  int32_t *lengths = nullptr, *begins = nullptr;
+  float* stats = nullptr;  // log_sum_exp, [tokens, heads]
+
+  static size_t bytes(const AttentionKey& key) {
+    const auto sums = static_cast<size_t>(key.tokens * key.heads);
+    return sizeof(int64_t) * kRangeOperands * offsets_step(key.batch) +
+           2 * sizeof(int32_t) * offsets_step(key.batch) + sizeof(float) * sums;
+  }
+  Ranges(const AttentionKey& key, std::byte* memory)
+      : capacity(key.batch), offsets(reinterpret_cast<int64_t*>(memory)) {
+    const size_t step = offsets_step(capacity);
+    lengths = reinterpret_cast<int32_t*>(offsets + kRangeOperands * step);
+    begins = lengths + step;
+    stats = reinterpret_cast<float*>(begins + step);
+  }
+  int64_t* offsets_in(Slot slot) const {
+    return offsets + static_cast<size_t>(slot - 1) * offsets_step(capacity);
+  }
+  // Graphs take operands at multiples of 16 bytes.
+  static size_t offsets_step(int64_t capacity) { return static_cast<size_t>(capacity) + 4; }
 };
 
 // The handle, the graphs of one stream, and the work memory that the largest of them needs.
@@ -83,126 +81,110 @@ struct Graphs {
   Graphs& operator=(const Graphs&) = delete;
 
   cudnnHandle_t handle = nullptr;
-  std::unordered_map<Key, Plan, KeyHash> plans;
-  Buffer workspace;
+  std::unordered_map<AttentionKey, Plan, AttentionKeyHash> plans;
+  Buffer workspace, ranges;
 };
 
-Visibility visibility_of(const AttentionShape& s) {
-  if (s.query_offset == s.key_offset && s.query_length == s.key_length) return Visibility::causal;
-  if (s.key_offset + s.key_length <= s.query_offset + 1) return Visibility::everything;
-  return Visibility::other;
-}
-
-bool suits(const Matrix& m) {
-  return m.dtype == DType::bf16 && m.stride % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(m.data) % 16 == 0;
-}
-
-// `views` in the order of Key::strides.
-bool suits(const AttentionShape& s, std::initializer_list<Matrix> views) {
-  if (s.dropout.probability != 0 || s.head_size % 8 != 0 || s.head_size > 128) return false;
-  if (s.query_length == 0 || s.key_length == 0 || visibility_of(s) == Visibility::other)
-    return false;
-  for (const Matrix& m : views)
-    if (!suits(m)) return false;
-  return true;
-}
-
-Key key_of(const AttentionShape& s, std::initializer_list<Matrix> views, bool backward) {
-  Key key;
-  key.batch = s.batch;
-  key.query_length = s.query_length;
-  key.key_length = s.key_length;
-  key.heads = s.heads;
-  key.kv_heads = s.kv_heads;
-  key.head_size = s.head_size;
-  key.stats_stride = s.heads * s.query_length;
-  key.scale = s.scale;
-  key.visibility = visibility_of(s);
-  key.deterministic = s.deterministic;
-  key.backward = backward;
-  size_t i = 0;
-  for (const Matrix& m : views) key.strides[i++] = m.stride;
-  return key;
+void grow(Buffer& buffer, size_t bytes) {
+  if (bytes <= buffer.bytes()) return;
+  buffer = Buffer();
+  buffer = Buffer(bytes, Memory::device);
 }
 
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 // A matrix [B * length, heads * D] seen as [B, heads, length, D].
-std::vector<int64_t> extents(const Key& key, int64_t heads, int64_t length) {
+std::vector<int64_t> extents(const AttentionKey& key, int64_t heads, int64_t length) {
   return {key.batch, heads, length, key.head_size};
 }
-std::vector<int64_t> steps(const Key& key, int64_t length, int64_t stride) {
+std::vector<int64_t> steps(const AttentionKey& key, int64_t length, int64_t stride) {
   return {length * stride, key.head_size, stride, 1};
 }
 
-Tensor input(Graph& graph, const Key& key, Slot slot, int64_t heads, int64_t length,
+// Null where every sequence has all its rows.
+Tensor offsets(Graph& graph, const AttentionKey& key, Slot slot) {
+  if (!key.documents()) return nullptr;
+  return graph.tensor(fe::graph::Tensor_attributes()
+                          .set_uid(offsets_of(slot))
+                          .set_data_type(fe::DataType_t::INT64)
+                          .set_dim({key.batch + 1, 1, 1, 1})
+                          .set_stride({1, 1, 1, 1}));
+}
+
+Tensor input(Graph& graph, const AttentionKey& key, Slot slot, int64_t heads, int64_t length,
              int64_t stride) {
   return graph.tensor(fe::graph::Tensor_attributes()
                           .set_uid(slot)
                           .set_dim(extents(key, heads, length))
-                          .set_stride(steps(key, length, stride)));
+                          .set_stride(steps(key, length, stride))
+                          .set_ragged_offset(offsets(graph, key, slot)));
 }
-void output(const Tensor& tensor, const Key& key, Slot slot, int64_t heads, int64_t length,
-            int64_t stride) {
+void output(Graph& graph, const Tensor& tensor, const AttentionKey& key, Slot slot, int64_t heads,
+            int64_t length, int64_t stride) {
   tensor->set_output(true)
       .set_uid(slot)
       .set_dim(extents(key, heads, length))
-      .set_stride(steps(key, length, stride));
+      .set_stride(steps(key, length, stride))
+      .set_ragged_offset(offsets(graph, key, slot));
 }
-std::vector<int64_t> stats_extents(const Key& key) {
-  return {key.batch, key.heads, key.query_length, 1};
-}
-std::vector<int64_t> stats_steps(const Key& key) {
-  return {key.stats_stride, key.query_length, 1, 1};
+
+void describe_stats(Graph& graph, fe::graph::Tensor_attributes& stats, const AttentionKey& key) {
+  const auto [sequence, head, row] = key.stats_steps;
+  stats.set_uid(kStats)
+      .set_data_type(fe::DataType_t::FLOAT)
+      .set_dim({key.batch, key.heads, key.query_length, 1})
+      .set_stride({sequence, head, row, 1})
+      .set_ragged_offset(offsets(graph, key, kStats));
 }
 
 template <class Attributes>
-void describe(Attributes& attributes, const Key& key) {
+void describe(Graph& graph, Attributes& attributes, const AttentionKey& key) {
   attributes.set_attn_scale(key.scale);
+  if (key.documents()) {
+    const Tensor lengths = graph.tensor(fe::graph::Tensor_attributes()
+                                            .set_uid(kLengths)
+                                            .set_data_type(fe::DataType_t::INT32)
+                                            .set_dim({key.batch, 1, 1, 1})
+                                            .set_stride({1, 1, 1, 1}));
+    attributes.set_padding_mask(true).set_seq_len_q(lengths).set_seq_len_kv(lengths);
+  }
   if (key.visibility != Visibility::causal) return;
   attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT);
   attributes.set_diagonal_band_right_bound(0);
 }
 
-void describe_forward(Graph& graph, const Key& key) {
+void describe_forward(Graph& graph, const AttentionKey& key) {
   const Tensor q = input(graph, key, kQ, key.heads, key.query_length, key.strides[0]);
   const Tensor k = input(graph, key, kK, key.kv_heads, key.key_length, key.strides[1]);
   const Tensor v = input(graph, key, kV, key.kv_heads, key.key_length, key.strides[2]);
   fe::graph::SDPA_attributes attributes;
   attributes.set_name("attention").set_generate_stats(true);
-  describe(attributes, key);
+  describe(graph, attributes, key);
   const auto [o, stats] = graph.sdpa(q, k, v, attributes);
-  output(o, key, kO, key.heads, key.query_length, key.strides[3]);
-  stats->set_output(true)
-      .set_uid(kStats)
-      .set_data_type(fe::DataType_t::FLOAT)
-      .set_dim(stats_extents(key))
-      .set_stride(stats_steps(key));
+  output(graph, o, key, kO, key.heads, key.query_length, key.strides[3]);
+  describe_stats(graph, stats->set_output(true), key);
 }
 
-void describe_backward(Graph& graph, const Key& key) {
+void describe_backward(Graph& graph, const AttentionKey& key) {
   const Tensor q = input(graph, key, kQ, key.heads, key.query_length, key.strides[0]);
   const Tensor k = input(graph, key, kK, key.kv_heads, key.key_length, key.strides[1]);
   const Tensor v = input(graph, key, kV, key.kv_heads, key.key_length, key.strides[2]);
   const Tensor o = input(graph, key, kO, key.heads, key.query_length, key.strides[3]);
   const Tensor d_o = input(graph, key, kDO, key.heads, key.query_length, key.strides[4]);
-  const Tensor stats = graph.tensor(fe::graph::Tensor_attributes()
-                                        .set_uid(kStats)
-                                        .set_data_type(fe::DataType_t::FLOAT)
-                                        .set_dim(stats_extents(key))
-                                        .set_stride(stats_steps(key)));
+  fe::graph::Tensor_attributes stats_attributes;
+  describe_stats(graph, stats_attributes, key);
+  const Tensor stats = graph.tensor(stats_attributes);
   fe::graph::SDPA_backward_attributes attributes;
   attributes.set_name("attention gradient").set_deterministic_algorithm(key.deterministic);
-  describe(attributes, key);
+  describe(graph, attributes, key);
   const auto [d_q, d_k, d_v] = graph.sdpa_backward(q, k, v, o, d_o, stats, attributes);
-  output(d_q, key, kDQ, key.heads, key.query_length, key.strides[5]);
-  output(d_k, key, kDK, key.kv_heads, key.key_length, key.strides[6]);
-  output(d_v, key, kDV, key.kv_heads, key.key_length, key.strides[7]);
+  output(graph, d_q, key, kDQ, key.heads, key.query_length, key.strides[5]);
+  output(graph, d_k, key, kDK, key.kv_heads, key.key_length, key.strides[6]);
+  output(graph, d_v, key, kDV, key.kv_heads, key.key_length, key.strides[7]);
 }
 
 // Null where cuDNN has no engine for it. Sets `bytes` to the work memory that it wants.
-std::shared_ptr<Graph> build(cudnnHandle_t handle, const Key& key, int64_t& bytes) {
+std::shared_ptr<Graph> build(cudnnHandle_t handle, const AttentionKey& key, int64_t& bytes) {
   auto graph = std::make_shared<Graph>();
   graph->set_io_data_type(fe::DataType_t::BFLOAT16)
       .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -216,43 +198,25 @@ std::shared_ptr<Graph> build(cudnnHandle_t handle, const Key& key, int64_t& byte
   return graph;
 }
 
-// The largest divisor of `count` that is at most `most` (at least 1).
-int64_t divisor_within(int64_t count, int64_t most) {
-  for (int64_t d = std::min(count, most); d > 1; --d)
-    if (count % d == 0) return d;
-  return 1;
+// Graphs take operands at multiples of 16 bytes; by rows, log_sum_exp has a float for each head.
+bool aligned(const AttentionKey& piece, const AttentionKey& whole) {
+  return !whole.documents() || piece == whole || piece.heads % 4 == 0;
 }
 
-// The next smaller piece after one that wanted `bytes`; the same one where there is none.
-Key smaller_piece(Key key, int64_t bytes) {
-  const auto share = [&](int64_t count) {
-    return divisor_within(count, std::min(count - 1, count * kWorkspace / bytes));
-  };
-  if (key.batch > 1) {
-    key.batch = share(key.batch);
-  } else if (key.kv_heads > 1) {
-    const int64_t group = key.heads / key.kv_heads;
-    key.kv_heads = share(key.kv_heads);
-    key.heads = group * key.kv_heads;
-  }
-  return key;
-}
-
-Plan make_plan(Graphs& graphs, const Key& whole) {
+Plan make_plan(Graphs& graphs, const AttentionKey& whole) {
   Plan plan{nullptr, whole};
   int64_t bytes = 0;
   while (true) {
     plan.graph = build(graphs.handle, plan.piece, bytes);
     if (!plan.graph || bytes <= kWorkspace) break;
-    const Key next = smaller_piece(plan.piece, bytes);
+    const AttentionKey next = smaller_piece(plan.piece, bytes);
     if (next == plan.piece) break;
     plan.piece = next;
   }
-  if (!plan.graph || bytes > kMostWorkspace) return {nullptr, whole};
-  if (static_cast<size_t>(bytes) > std::max(kWorkBytes, graphs.workspace.bytes())) {
-    graphs.workspace = Buffer();
-    graphs.workspace = Buffer(static_cast<size_t>(bytes), Memory::device);
-  }
+  if (!plan.graph || bytes > most_workspace(whole) || !aligned(plan.piece, whole))
+    return {nullptr, whole};
+  if (static_cast<size_t>(bytes) > kWorkBytes) grow(graphs.workspace, static_cast<size_t>(bytes));
+  if (whole.documents()) grow(graphs.ranges, Ranges::bytes(whole));
   return plan;
 }
 
@@ -268,38 +232,98 @@ Operand operand(Slot slot, const Matrix& m, int64_t length, int64_t head_step) {
   return {slot, m.data, length * m.stride, head_step, size_of(m.dtype)};
 }
 
-bool run(Stream& stream, const Key& key, std::initializer_list<Operand> operands) {
-  const auto make = [&] { return std::make_shared<Graphs>(stream.state().stream); };
-  auto& graphs = stream.state().attached<Graphs>(Attachment::attention, make);
-  auto found = graphs.plans.find(key);
-  if (found == graphs.plans.end()) found = graphs.plans.emplace(key, make_plan(graphs, key)).first;
-  const Plan& plan = found->second;
-  if (!plan.graph) return false;
-  std::byte* workspace =
-      graphs.workspace.bytes() > 0 ? graphs.workspace.data() : work_memory(stream);
-  std::unordered_map<int64_t, void*> pointers;
-  for (int64_t sequence = 0; sequence < key.batch; sequence += plan.piece.batch)
-    for (int64_t head = 0; head < key.kv_heads; head += plan.piece.kv_heads) {
-      for (const Operand& o : operands)
-        pointers[o.slot] =
-            o.data +
-            static_cast<size_t>(sequence * o.sequence_step + head * o.head_step) * o.element_bytes;
-      fe::error_t status = plan.graph->execute(graphs.handle, pointers, workspace);
-      require(status.is_good(), ExitCode::device, "cuDNN, attention: {}", status.get_message());
-    }
-  return true;
-}
+// One call: the graph that serves it, if there is one, and the memory it works in.
+class Call {
+ public:
+  Call(Stream& stream, const AttentionKey& key)
+      : stream_(stream), graphs_(graphs_of(stream)), key_(key), plan_(plan_of(graphs_, key)) {}
+
+  bool served() const { return plan_.graph != nullptr; }
+  // Where log_sum_exp lies for the graph: in the call's own order, or by rows for documents.
+  float* stats(const TensorView& log_sum_exp) const {
+    return key_.documents() ? ranges().stats : elements_of(log_sum_exp);
+  }
+  void find_documents(const AttentionShape& shape) {
+    if (!key_.documents()) return;
+    const Ranges r = ranges();
+    const auto& s = key_.strides;
+    find_document_ranges(
+        stream_, {.starts = reinterpret_cast<const int32_t*>(shape.starts.data),
+                  .rows = key_.tokens,
+                  .row_length = shape.query_length,
+                  .capacity = r.capacity,
+                  .strides = {s[0], s[1], s[2], s[3], key_.stats_steps[2], s[4], s[5], s[6], s[7]},
+                  .lengths = r.lengths,
+                  .offsets = r.offsets,
+                  .offsets_step = static_cast<int64_t>(Ranges::offsets_step(r.capacity)),
+                  .begins = r.begins});
+  }
+  // log_sum_exp of documents from the graph to the call's order, or back before the gradient.
+  void turn_stats(const AttentionShape& shape, const TensorView& log_sum_exp, bool by_row) {
+    if (!key_.documents()) return;
+    float *own = elements_of(log_sum_exp), *rows = ranges().stats;
+    turn_log_sum_exp(stream_, shape, by_row, by_row ? own : rows, by_row ? rows : own);
+  }
+
+  void run(std::initializer_list<Operand> operands) {
+    std::byte* workspace =
+        graphs_.workspace.bytes() > 0 ? graphs_.workspace.data() : work_memory(stream_);
+    std::unordered_map<int64_t, void*> pointers;
+    for (int64_t sequence = 0; sequence < key_.batch; sequence += plan_.piece.batch)
+      for (int64_t head = 0; head < key_.kv_heads; head += plan_.piece.kv_heads) {
+        for (const Operand& o : operands) point(pointers, o, sequence, head);
+        fe::error_t status = plan_.graph->execute(graphs_.handle, pointers, workspace);
+        require(status.is_good(), ExitCode::device, "cuDNN, attention: {}", status.get_message());
+        part_from_next(workspace);
+      }
+  }
+
+ private:
+  static Graphs& graphs_of(Stream& stream) {
+    const auto make = [&] { return std::make_shared<Graphs>(stream.state().stream); };
+    return stream.state().attached<Graphs>(Attachment::attention, make);
+  }
+  static const Plan& plan_of(Graphs& graphs, const AttentionKey& key) {
+    const auto found = graphs.plans.find(key);
+    if (found != graphs.plans.end()) return found->second;
+    return graphs.plans.emplace(key, make_plan(graphs, key)).first->second;
+  }
+  // Kernels of a library may be launched so that they start before the one in front of them has
+  // ended (programmatic dependent launch), and what comes next may write the same work memory: an
+  // ordinary operation in between waits for all of this call.
+  void part_from_next(std::byte* workspace) const {
+    check_cuda(cudaMemsetAsync(workspace, 0, 16, stream_.state().stream),
+               "parting attention from what follows");
+  }
+  static float* elements_of(const TensorView& view) { return reinterpret_cast<float*>(view.data); }
+  Ranges ranges() const { return {key_, graphs_.ranges.data()}; }
+
+  void point(std::unordered_map<int64_t, void*>& pointers, const Operand& o, int64_t sequence,
+             int64_t head) const {
+    const int64_t elements = sequence * o.sequence_step + head * o.head_step;
+    pointers[o.slot] = o.data + static_cast<size_t>(elements) * o.element_bytes;
+    if (!key_.documents()) return;
+    pointers[offsets_of(o.slot)] = ranges().offsets_in(o.slot);
+    pointers[kLengths] = ranges().lengths;
+  }
+
+  Stream& stream_;
+  Graphs& graphs_;
+  const AttentionKey& key_;
+  const Plan& plan_;
+};
 
 // Steps over key heads: the query heads of one key head lie side by side.
 struct HeadSteps {
-  int64_t query, key, stats;
+  int64_t query, key;
 };
 HeadSteps head_steps(const AttentionShape& s) {
-  const int64_t group = s.heads / s.kv_heads;
-  return {group * s.head_size, s.head_size, group * s.query_length};
+  return {s.heads / s.kv_heads * s.head_size, s.head_size};
 }
-Operand stats_operand(const AttentionShape& s, const TensorView& log_sum_exp) {
-  return {kStats, log_sum_exp.data, s.heads * s.query_length, head_steps(s).stats, sizeof(float)};
+Operand stats_operand(const AttentionKey& key, float* stats) {
+  const int64_t group = key.heads / key.kv_heads;
+  return {kStats, reinterpret_cast<std::byte*>(stats), key.stats_steps[0],
+          group * key.stats_steps[1], sizeof(float)};
 }
 
 }  // namespace
@@ -313,30 +337,42 @@ std::string attention_description() {
 bool fused_attention_forward(Stream& stream, const AttentionForward& call) {
   const AttentionShape& s = call.shape;
   const std::initializer_list<Matrix> views{call.q, call.k, call.v, call.output};
-  if (!suits(s, views)) return false;
+  if (!suits_fused(s, views)) return false;
   const HeadSteps step = head_steps(s);
-  return run(
-      stream, key_of(s, views, false),
-      {operand(kQ, call.q, s.query_length, step.query), operand(kK, call.k, s.key_length, step.key),
-       operand(kV, call.v, s.key_length, step.key),
-       operand(kO, call.output, s.query_length, step.query), stats_operand(s, call.log_sum_exp)});
+  const AttentionKey key = attention_key(s, views, false);
+  Call graph(stream, key);
+  if (!graph.served()) return false;
+  graph.find_documents(s);
+  graph.run({operand(kQ, call.q, s.query_length, step.query),
+             operand(kK, call.k, s.key_length, step.key),
+             operand(kV, call.v, s.key_length, step.key),
+             operand(kO, call.output, s.query_length, step.query),
+             stats_operand(key, graph.stats(call.log_sum_exp))});
+  graph.turn_stats(s, call.log_sum_exp, false);
+  return true;
 }
 
 bool fused_attention_backward(Stream& stream, const AttentionBackward& call) {
   const AttentionShape& s = call.shape;
   const std::initializer_list<Matrix> views{call.q,        call.k,   call.v,   call.output,
                                             call.d_output, call.d_q, call.d_k, call.d_v};
-  if (!suits(s, views)) return false;
+  if (!suits_fused(s, views)) return false;
   const HeadSteps step = head_steps(s);
-  return run(
-      stream, key_of(s, views, true),
-      {operand(kQ, call.q, s.query_length, step.query), operand(kK, call.k, s.key_length, step.key),
-       operand(kV, call.v, s.key_length, step.key),
-       operand(kO, call.output, s.query_length, step.query), stats_operand(s, call.log_sum_exp),
-       operand(kDO, call.d_output, s.query_length, step.query),
-       operand(kDQ, call.d_q, s.query_length, step.query),
-       operand(kDK, call.d_k, s.key_length, step.key),
-       operand(kDV, call.d_v, s.key_length, step.key)});
+  const AttentionKey key = attention_key(s, views, true);
+  Call graph(stream, key);
+  if (!graph.served()) return false;
+  graph.find_documents(s);
+  graph.turn_stats(s, call.log_sum_exp, true);
+  graph.run({operand(kQ, call.q, s.query_length, step.query),
+             operand(kK, call.k, s.key_length, step.key),
+             operand(kV, call.v, s.key_length, step.key),
+             operand(kO, call.output, s.query_length, step.query),
+             stats_operand(key, graph.stats(call.log_sum_exp)),
+             operand(kDO, call.d_output, s.query_length, step.query),
+             operand(kDQ, call.d_q, s.query_length, step.query),
+             operand(kDK, call.d_k, s.key_length, step.key),
+             operand(kDV, call.d_v, s.key_length, step.key)});
+  return true;
 }
 
 }  // namespace trireme::inline TRIREME_BACKEND
