@@ -190,7 +190,7 @@ int bench_save(MpiSession& session, std::vector<std::string> words, const std::s
   const int64_t turns = arguments.number("turns", 1, 5);
   const Communicator& world = session.world();
   const Log log(world.rank(), LogLevel::info, stdout);
-  Device device({session.node_rank(), session.node_ranks()});
+  Device device({.node_rank = session.node_rank(), .node_ranks = session.node_ranks()});
   const CheckpointHints hints{.direct = !arguments.has("buffered")};
   SaveBench bench({world, device.compute(), log, hints}, arguments.positions()[0], bytes);
   const auto total = static_cast<double>(bench.bytes());

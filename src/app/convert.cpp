@@ -99,7 +99,7 @@ int convert(int argc, char** argv) {
                               kUsage);
     const Communicator& world = session.world();
     const Log log(world.rank());
-    Device device({session.node_rank(), session.node_ranks(), 0, false});
+    Device device({.node_rank = session.node_rank(), .node_ranks = session.node_ranks()});
     const ConvertReport report = carry_out(arguments, {world, device.compute(), log});
     if (world.rank() == 0)
       print_report(report,

@@ -204,6 +204,7 @@ DeviceOptions device_options(const MpiSession& session, const Settings& settings
   DeviceOptions options;
   options.allow_tf32 = settings.precision.compute == PrecisionSettings::Compute::tf32;
   options.node_rank = options.node_ranks = 0;
+  options.ranks = session.world().size();
   const std::vector<std::string> visible = visible_devices();
   const std::string mine = fmt::format("{}\n{}", session.node(), joined(visible));
   const std::vector<std::string> all = session.world().gather_all(mine);

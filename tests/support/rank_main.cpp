@@ -119,7 +119,9 @@ std::chrono::seconds time_limit() {
 }
 
 int run_tests(MpiSession& session) {
-  Device device({.node_rank = session.node_rank(), .node_ranks = session.node_ranks()});
+  Device device({.node_rank = session.node_rank(),
+                 .node_ranks = session.node_ranks(),
+                 .ranks = session.world().size()});
   Communicator world = session.world().split(0, session.world().rank(), "test");
   world.connect(device);
   surroundings() = {&session, &device, &world};

@@ -164,6 +164,7 @@ class Arena {
 struct DeviceOptions {
   int node_rank = 0;   // this rank among the ranks of its host
   int node_ranks = 1;  // ranks on this host
+  int ranks = 1;       // ranks of the whole run
   int threads = 0;     // CPU threads; 0: max(1, cores this process may use / ranks sharing them)
   // f32 matrix products may round their inputs to tf32 (precision.compute = tf32); no effect on the
   // CPU.

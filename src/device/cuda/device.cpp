@@ -80,6 +80,9 @@ struct Device::State {
 
 Device::Device(const DeviceOptions& options) : state_(std::make_unique<State>()) {
   State& s = *state_;
+  // A kernel that is loaded at its first use may wait for running ones, and one of those for a
+  // peer.
+  if (options.ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", std::to_string(queues(options.node_ranks)).c_str(), 0);
   s.devices = count_devices();
   s.device = options.node_rank % s.devices;
