@@ -10,6 +10,7 @@
 #include "trireme/base/checked.hpp"
 #include "trireme/config/layout.hpp"
 #include "trireme/config/reference.hpp"
+#include "trireme/ops/gpu_work.hpp"
 #include "trireme/train/rank_plan.hpp"
 
 namespace trireme::app {
@@ -55,6 +56,18 @@ void print_snapshot(const Settings& settings, const GridShape& grid) {
         "while training pauses\n");
 }
 
+// On a GPU operations take memory of their own; cuDNN's most where bf16 gradients add in one order.
+void print_work_memory(const Settings& settings, const RankPlan& plan) {
+  const ModelShape& m = plan.model;
+  const int64_t tp = plan.chunk.grid.tp;
+  int64_t bytes = kGpuWorkBytes;
+  if (m.compute == DType::bf16 && settings.precision.deterministic && m.dropout == 0)
+    bytes += gpu_attention_bytes(plan.chunk.batch.micro, plan.chunk.batch.sequence,
+                                 ceil_div(m.heads, tp), ceil_div(m.kv_heads, tp));
+  fmt::print("  {:18}{:>12}   on a GPU beside it: products and attention. Context and NCCL: more\n",
+             "work memory", mib(static_cast<double>(bytes)));
+}
+
 // Bytes by purpose, one column for each pipeline stage (tp and dp ranks of a stage are alike but
 // for the padding of vocabularies, so the largest is shown).
 void print_memory(const Settings& settings, const GridShape& grid) {
@@ -84,6 +97,7 @@ void print_memory(const Settings& settings, const GridShape& grid) {
   fmt::print("\n  {:18}", "sum in bytes");
   for (double total : totals) fmt::print(" {:>11.0f}", total);
   fmt::print("\n");
+  print_work_memory(settings, rank_plan(settings, grid, {0, 0, 0, 0}));
   print_snapshot(settings, grid);
 }
 

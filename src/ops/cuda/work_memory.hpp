@@ -5,10 +5,11 @@
 #include <cstddef>
 
 #include "device/cuda/stream_state.hpp"
+#include "trireme/ops/gpu_work.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
 
-inline constexpr size_t kWorkBytes = size_t{64} << 20;
+inline constexpr auto kWorkBytes = static_cast<size_t>(kGpuWorkBytes);
 
 // The block of this stream, kWorkBytes long. Nothing in it survives the operation that asked for
 // it.

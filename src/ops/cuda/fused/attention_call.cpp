@@ -95,12 +95,12 @@ AttentionKey attention_key(const AttentionShape& s, std::initializer_list<Matrix
 }
 
 int64_t most_workspace(const AttentionKey& key) {
-  return key.documents() ? kWorkspace : 4 * kWorkspace;
+  return key.documents() ? kGpuAttentionBytes : kGpuAttentionMostBytes;
 }
 
 AttentionKey smaller_piece(AttentionKey key, int64_t bytes) {
   const auto share = [&](int64_t count) {
-    return divisor_within(count, std::min(count - 1, count * kWorkspace / bytes));
+    return divisor_within(count, std::min(count - 1, count * kGpuAttentionBytes / bytes));
   };
   if (key.batch > 1 && !key.documents()) {
     key.batch = share(key.batch);

@@ -1,5 +1,6 @@
-// What a fused attention graph is made for, and how a call that wants too much work memory is cut
-// into pieces. Knows nothing of the library that makes the graphs.
+// What a fused attention graph is made for, and how a call that wants too much work memory
+// (kGpuAttentionBytes) is cut into pieces, sequence by sequence or key head by key head. Knows
+// nothing of the library that makes the graphs.
 #pragma once
 
 #include <array>
@@ -7,13 +8,10 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "trireme/ops/gpu_work.hpp"
 #include "trireme/ops/ops.hpp"
 
 namespace trireme::inline TRIREME_BACKEND {
-
-// The deterministic gradient keeps the gradient of every score, in two bytes. A call that wants
-// more work memory than this goes in pieces, sequence by sequence or key head by key head.
-inline constexpr int64_t kWorkspace = int64_t{1} << 30;
 
 enum class Visibility : uint8_t { causal, everything, other };
 

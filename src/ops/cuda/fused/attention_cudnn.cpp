@@ -208,14 +208,14 @@ Plan make_plan(Graphs& graphs, const AttentionKey& whole) {
   int64_t bytes = 0;
   while (true) {
     plan.graph = build(graphs.handle, plan.piece, bytes);
-    if (!plan.graph || bytes <= kWorkspace) break;
+    if (!plan.graph || bytes <= kGpuAttentionBytes) break;
     const AttentionKey next = smaller_piece(plan.piece, bytes);
     if (next == plan.piece) break;
     plan.piece = next;
   }
   if (!plan.graph || bytes > most_workspace(whole) || !aligned(plan.piece, whole))
     return {nullptr, whole};
-  if (static_cast<size_t>(bytes) > kWorkBytes) grow(graphs.workspace, static_cast<size_t>(bytes));
+  if (bytes > kGpuWorkBytes) grow(graphs.workspace, static_cast<size_t>(bytes));
   if (whole.documents()) grow(graphs.ranges, Ranges::bytes(whole));
   return plan;
 }
