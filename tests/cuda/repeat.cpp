@@ -195,7 +195,7 @@ TEST(Pieces, AttentionBackwardEqualsTheWhole) {
   }
 }
 
-// Pieces one behind the other, with nothing of our own between calls to part them.
+// Pieces one behind the other, call after call.
 TEST(Pieces, ManyCallsGiveTheSameBits) {
   Device device({});
   for (const Attention& a :

@@ -232,6 +232,8 @@ Operand operand(Slot slot, const Matrix& m, int64_t length, int64_t head_step) {
   return {slot, m.data, length * m.stride, head_step, size_of(m.dtype)};
 }
 
+using Pointers = std::unordered_map<int64_t, void*>;  // by slot
+
 // One call: the graph that serves it, if there is one, and the memory it works in.
 class Call {
  public:
@@ -268,13 +270,12 @@ class Call {
   void run(std::initializer_list<Operand> operands) {
     std::byte* workspace =
         graphs_.workspace.bytes() > 0 ? graphs_.workspace.data() : work_memory(stream_);
-    std::unordered_map<int64_t, void*> pointers;
     for (int64_t sequence = 0; sequence < key_.batch; sequence += plan_.piece.batch)
       for (int64_t head = 0; head < key_.kv_heads; head += plan_.piece.kv_heads) {
-        for (const Operand& o : operands) point(pointers, o, sequence, head);
+        // A new one for each call: the library adds entries that point into its own locals.
+        Pointers pointers = pointers_of(operands, sequence, head);
         fe::error_t status = plan_.graph->execute(graphs_.handle, pointers, workspace);
         require(status.is_good(), ExitCode::device, "cuDNN, attention: {}", status.get_message());
-        part_from_next(workspace);
       }
   }
 
@@ -288,23 +289,19 @@ class Call {
     if (found != graphs.plans.end()) return found->second;
     return graphs.plans.emplace(key, make_plan(graphs, key)).first->second;
   }
-  // Kernels of a library may be launched so that they start before the one in front of them has
-  // ended (programmatic dependent launch), and what comes next may write the same work memory: an
-  // ordinary operation in between waits for all of this call.
-  void part_from_next(std::byte* workspace) const {
-    check_cuda(cudaMemsetAsync(workspace, 0, 16, stream_.state().stream),
-               "parting attention from what follows");
-  }
   static float* elements_of(const TensorView& view) { return reinterpret_cast<float*>(view.data); }
   Ranges ranges() const { return {key_, graphs_.ranges.data()}; }
 
-  void point(std::unordered_map<int64_t, void*>& pointers, const Operand& o, int64_t sequence,
-             int64_t head) const {
-    const int64_t elements = sequence * o.sequence_step + head * o.head_step;
-    pointers[o.slot] = o.data + static_cast<size_t>(elements) * o.element_bytes;
-    if (!key_.documents()) return;
-    pointers[offsets_of(o.slot)] = ranges().offsets_in(o.slot);
-    pointers[kLengths] = ranges().lengths;
+  Pointers pointers_of(std::initializer_list<Operand> operands, int64_t sequence,
+                       int64_t head) const {
+    Pointers pointers;
+    for (const Operand& o : operands) {
+      const int64_t elements = sequence * o.sequence_step + head * o.head_step;
+      pointers[o.slot] = o.data + static_cast<size_t>(elements) * o.element_bytes;
+      if (key_.documents()) pointers[offsets_of(o.slot)] = ranges().offsets_in(o.slot);
+    }
+    if (key_.documents()) pointers[kLengths] = ranges().lengths;
+    return pointers;
   }
 
   Stream& stream_;
