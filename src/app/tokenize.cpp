@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 #include <sstream>
+#include <type_traits>
 
 #include "app/arguments.hpp"
 #include "app/commands.hpp"
@@ -38,7 +40,7 @@ constexpr const char* kUsage =
     "  --threads          of each rank (default: 1)\n"
     "trireme tokenize --merge PREFIX... --output PREFIX: one dataset of several, in this order";
 
-constexpr std::chrono::seconds kRound{1};  // between two agreements
+constexpr std::chrono::seconds kRound{2};  // between two agreements
 
 // One of two words.
 bool choice(const Arguments& arguments, const std::string& option, const std::string& first,
@@ -130,32 +132,95 @@ void print_summary(const std::string& output, const TokenizeReport& all, double 
              static_cast<double>(all.bytes) / 1e6 / std::max(seconds, 1e-9));
 }
 
-void join(TokenizeWork& work, const Communicator& world) {
+// Collective. Everybody's values at every rank.
+template <class T>
+std::vector<std::vector<T>> gather(std::span<const T> mine, const Communicator& world) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto bytes = std::as_bytes(mine);
+  std::vector<std::vector<T>> all;
+  for (const std::string& values :
+       world.gather_all({reinterpret_cast<const char*>(bytes.data()), bytes.size()})) {
+    all.emplace_back(values.size() / sizeof(T));
+    std::ranges::copy(values, reinterpret_cast<char*>(all.back().data()));
+  }
+  return all;
+}
+
+// How a rank stands between two rounds.
+struct Standing {
+  int64_t left = 0;   // bytes of the pieces it has taken
+  double rate = 8e6;  // bytes a second in the last round; before it a cautious guess
+  bool busy = false;
+
+  double seconds_left() const { return static_cast<double>(left) / std::max(rate, 1.0); }
+};
+
+// Gives pieces of the text to the ranks that would run out of work first, so that all end at about
+// the same time.
+class Dealer {
+ public:
+  Dealer(TokenizeWork& work, const Communicator& world) : work_(work), world_(world) {}
+
+  // Collective. False once all is done on all ranks.
+  bool deal(const Standing& mine) {
+    std::vector<Standing> all;
+    for (const auto& one : gather(std::span(&mine, 1), world_)) all.push_back(one.front());
+    for (; next_ < work_.pieces(); ++next_) {
+      const auto first = std::ranges::min_element(all, {}, &Standing::seconds_left);
+      if (first->seconds_left() >= kAhead) break;
+      // The launcher hands standard input to rank 0.
+      const int rank =
+          work_.reads_standard_input(next_) ? 0 : static_cast<int>(first - all.begin());
+      all[static_cast<size_t>(rank)].left += work_.bytes_of(next_);
+      all[static_cast<size_t>(rank)].busy = true;
+      if (rank == world_.rank()) work_.take(next_);
+    }
+    return std::ranges::any_of(all, &Standing::busy);
+  }
+
+ private:
+  static constexpr double kAhead = 3;  // seconds: longer than a round
+  TokenizeWork& work_;
+  const Communicator& world_;
+  int next_ = 0;
+};
+
+// All ranks end a round at the same time, not behind the same bytes: none waits for a text that is
+// slower than its own.
+Standing advance_for(std::chrono::duration<double> round, TokenizeWork& work) {
+  using Clock = std::chrono::steady_clock;
+  constexpr int64_t kStep = int64_t{1} << 18;  // bytes
+  const auto start = Clock::now();
+  const int64_t before = work.done_bytes();
+  Standing mine{.busy = true};
+  while (mine.busy && Clock::now() < start + round) mine.busy = work.advance(kStep);
+  mine.left = work.left_bytes();
+  const auto bytes = static_cast<double>(work.done_bytes() - before);
+  if (bytes > 0) mine.rate = bytes / std::chrono::duration<double>(Clock::now() - start).count();
+  return mine;
+}
+
+// Collective. Tells all what is finished, and brings into place what can be.
+void join_finished(TokenizeWork& work, const Communicator& world) {
+  const std::vector<PieceSize> mine = work.finished();
+  const auto all = gather(std::span<const PieceSize>(mine), world);
+  together(world, [&] {
+    for (int rank = 0; rank < world.size(); ++rank)
+      work.learn(rank, all[static_cast<size_t>(rank)]);
+    work.bring();
+  });
+}
+
+void begin_join(TokenizeWork& work, const Communicator& world) {
   std::string files;  // one a line
   together(world, [&] {
     if (world.rank() > 0) return;
     for (const std::string& file : work.begin_join()) files += file + "\n";
   });
-  files = world.broadcast(files, 0);
-  together(world, [&] {
-    std::vector<std::string> paths;
-    std::istringstream lines(files);
-    for (std::string path; std::getline(lines, path);) paths.push_back(path);
-    work.bring_part(paths);
-  });
-  together(world, [&] {
-    if (world.rank() == 0) work.finish_join();
-  });
-}
-
-// All ranks end a round at the same time, not behind the same bytes: none waits for a text that is
-// slower than its own. False once nothing is left.
-bool advance_for(std::chrono::duration<double> round, TokenizeWork& work) {
-  constexpr int64_t kStep = int64_t{1} << 20;  // bytes
-  const auto end = std::chrono::steady_clock::now() + round;
-  bool more = true;
-  while (more && std::chrono::steady_clock::now() < end) more = work.advance(kStep);
-  return more;
+  std::istringstream lines(world.broadcast(files, 0));
+  std::vector<std::string> paths;
+  for (std::string path; std::getline(lines, path);) paths.push_back(path);
+  work.join_into(paths);
 }
 
 void tokenize_together(const Arguments& arguments, const Communicator& world) {
@@ -166,11 +231,12 @@ void tokenize_together(const Arguments& arguments, const Communicator& world) {
     work = std::make_unique<TokenizeWork>(request->options, Share{world.rank(), world.size()});
   });
   Progress progress(world.rank() == 0, work->all_bytes());
-  for (bool more = true; more;) {
-    bool mine = false;
+  begin_join(*work, world);
+  Dealer dealer(*work, world);
+  for (Standing mine; dealer.deal(mine);) {
     together(world, [&] { mine = advance_for(kRound, *work); });
+    join_finished(*work, world);
     progress.show(world.sum(work->done_bytes()));
-    more = world.any(mine);
   }
   progress.end();
   const TokenizeReport all = sum(work->report(), world);
@@ -178,7 +244,9 @@ void tokenize_together(const Arguments& arguments, const Communicator& world) {
                     fmt::format("no document in {} file(s) of {} bytes: nothing was written",
                                 all.files, all.bytes));
   together(world, [&] { work->commit(); });
-  join(*work, world);
+  together(world, [&] {
+    if (world.rank() == 0) work->finish_join();
+  });
   if (world.rank() == 0) print_summary(request->options.output, all, progress.seconds());
 }
 

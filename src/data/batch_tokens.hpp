@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "data/text_batch.hpp"
@@ -15,6 +16,7 @@ struct BatchTokens {
   std::vector<size_t> prompts_end;  // of the prompts in them; empty where there are none
   bool open_end = false;            // the ids behind the last end begin a document that goes on
   TokenizeReport counts;            // of lines that gave no document
+  std::optional<int> ended_piece;   // no batch, but the end of this piece
 };
 
 // Errors: bad_data with file and line.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 
 #include "data/index_format.hpp"
 #include "data/posix_file.hpp"
@@ -144,28 +145,40 @@ void IndexedDatasetWriter::add_dataset(const IndexedDataset& dataset) {
       done += n;
     }
   }
-  add_lengths(dataset);
+  add_lengths(dataset, 0, dataset.documents());
 }
 
-void IndexedDatasetWriter::add_index_of(const IndexedDataset& dataset) {
+void IndexedDatasetWriter::add_index_of(const IndexedDataset& dataset, int64_t first_document,
+                                        int64_t documents) {
   require(open_tokens_ == 0 && sequences() == document_starts_.back() &&
               dataset.type() == options_.type,
           ExitCode::internal, "a dataset added inside a document, or of another type");
-  bin_->skip(dataset.bin().size());
-  tokens_ += dataset.tokens();
-  add_lengths(dataset);
+  const size_t before = lengths_.size();
+  add_lengths(dataset, first_document, documents);
+  const int64_t tokens = std::accumulate(lengths_.begin() + static_cast<ptrdiff_t>(before),
+                                         lengths_.end(), int64_t{0});
+  bin_->skip(tokens * token_bytes(options_.type));
+  tokens_ += tokens;
 }
 
 const std::string& IndexedDatasetWriter::temporary_tokens() const {
   return bin_->temporary();
 }
 
-void IndexedDatasetWriter::add_lengths(const IndexedDataset& dataset) {
-  const int64_t shift = sequences();
-  const std::span<const int32_t> lengths = dataset.sequences().values();
+void IndexedDatasetWriter::flush() {
+  bin_->flush();
+}
+
+void IndexedDatasetWriter::add_lengths(const IndexedDataset& dataset, int64_t first_document,
+                                       int64_t documents) {
+  const int64_t first = dataset.document_start(first_document);
+  const int64_t last = dataset.document_start(first_document + documents);
+  const int64_t shift = sequences() - first;
+  const std::span<const int32_t> lengths = dataset.sequences().values().subspan(
+      static_cast<size_t>(first), static_cast<size_t>(last - first));
   lengths_.insert(lengths_.end(), lengths.begin(), lengths.end());
-  for (int64_t k = 1; k <= dataset.documents(); ++k)
-    document_starts_.push_back(shift + dataset.document_start(k));
+  for (int64_t k = 1; k <= documents; ++k)
+    document_starts_.push_back(shift + dataset.document_start(first_document + k));
 }
 
 void IndexedDatasetWriter::commit() {

@@ -169,25 +169,30 @@ void OutputFile::publish() {
   published_ = true;
 }
 
-void move_into(const std::string& from, const std::string& path, int64_t offset) {
+void move_into(const std::string& from, std::span<const FileRun> runs, const std::string& path) {
   const InputFile source(from);
   const Descriptor given_back(from), to(path);
   require(to.number >= 0, ExitCode::io, "{}: cannot open it: {}", path, std::strerror(errno));
   std::vector<std::byte> chunk(kBufferBytes);
-  for (int64_t done = 0; done < source.size();) {
-    done = std::min(source.next_data(done), source.size());
-    const int64_t last = std::min(source.next_hole(done), source.size());
-    while (done < last) {
-      const auto n = static_cast<size_t>(std::min<int64_t>(kBufferBytes, last - done));
-      source.read_at(done, std::span(chunk).first(n));
-      write_all(to.number, path, offset + done, std::span(chunk).first(n));
+  for (const FileRun& run : runs) {
+    for (int64_t done = 0; done < run.bytes;) {
+      const auto n = static_cast<size_t>(std::min<int64_t>(kBufferBytes, run.bytes - done));
+      source.read_at(run.from + done, std::span(chunk).first(n));
+      write_all(to.number, path, run.to + done, std::span(chunk).first(n));
       // A wish: what stays is removed with the file.
-      ::fallocate(given_back.number, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, done,
+      ::fallocate(given_back.number, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, run.from + done,
                   static_cast<off_t>(n));
       done += static_cast<int64_t>(n);
     }
+    // A wish, too: the less is left to write at the end.
+    ::sync_file_range(to.number, run.to, run.bytes, SYNC_FILE_RANGE_WRITE);
   }
-  require(::fsync(to.number) == 0, ExitCode::io, "{}: cannot flush it to disk: {}", path,
+}
+
+void flush_to_disk(const std::string& path) {
+  const Descriptor file(path);
+  require(file.number >= 0, ExitCode::io, "{}: cannot open it: {}", path, std::strerror(errno));
+  require(::fsync(file.number) == 0, ExitCode::io, "{}: cannot flush it to disk: {}", path,
           std::strerror(errno));
 }
 

@@ -47,12 +47,12 @@ class OutputFile {
   void write(std::span<const std::byte> bytes);
   void skip(int64_t bytes);  // bytes of zero, left as a hole, or written by another process
   const std::string& temporary() const { return temporary_; }
+  void flush();  // to the file; flush_to_disk also makes it durable
   void flush_to_disk();
   void finish();   // instead of flush_to_disk, where a crash may lose the file
   void publish();  // rename; after flush_to_disk
 
  private:
-  void flush();
   void set_size();
   void close();
 
@@ -63,11 +63,15 @@ class OutputFile {
   bool published_ = false;
 };
 
-// Moves the contents of the file `from` into an existing file, from byte `offset` on, holes as
-// holes, and flushes it to disk. What has been moved is given back to the file system where it can
-// be: the two together take no more space or memory than one. `from` keeps its size. Errors:
-// no_input, io.
-void move_into(const std::string& from, const std::string& path, int64_t offset);
+// Bytes of a file, and where they go in another one.
+struct FileRun {
+  int64_t from, bytes, to;
+};
+// Moves runs of the file `from` into an existing file, and lets the system begin to write that to
+// disk. What has been moved is given back to the file system where it can be: the two together take
+// no more space or memory than one. `from` keeps its size. Errors: no_input, io.
+void move_into(const std::string& from, std::span<const FileRun> runs, const std::string& path);
+void flush_to_disk(const std::string& path);
 // Makes renames in the directory of `path` durable.
 void sync_directory_of(const std::string& path);
 void remove_if_present(const std::string& path);

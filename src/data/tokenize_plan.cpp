@@ -39,47 +39,64 @@ void check(const TokenizeOptions& options) {
 InputPart inspect(const std::string& path, const TokenizeOptions& options) {
   InputPart input{.path = path, .jsonl = is_jsonl(path, options.format)};
   if (path == "-") {
-    input.standard_input = true;
+    input.standard_input = input.whole = true;
     input.path = "standard input";
     return input;
   }
   input.bytes = InputFile(path).size();
   input.packing = packing_of(path);
+  input.whole =
+      input.packing != Packing::none || input.bytes == 0 || !(input.jsonl || options.document_mark);
   return input;
+}
+
+// Small enough that processes end at about the same time, large enough to be few.
+int pieces_for(int64_t all_bytes, int processes) {
+  constexpr int64_t kPieceBytes = int64_t{4} << 20, kMostOfAProcess = 128;
+  if (processes == 1) return 1;
+  const int64_t most = std::min<int64_t>(kMostOfAProcess * processes, INT32_MAX);
+  return static_cast<int>(std::clamp<int64_t>(all_bytes / kPieceBytes, processes, most));
 }
 
 }  // namespace
 
 TokenizePlan plan_tokenization(const TokenizeOptions& options, Share share) {
   check(options);
-  std::vector<InputPart> inputs;
-  for (const std::string& path : options.inputs) inputs.push_back(inspect(path, options));
   TokenizePlan plan;
-  for (const InputPart& input : inputs) plan.all_bytes = checked_add(plan.all_bytes, input.bytes);
-  const int64_t quotient = plan.all_bytes / share.count, rest = plan.all_bytes % share.count;
-  const auto border = [&](int index) { return quotient * index + rest * index / share.count; };
-  const int64_t begin = border(share.index);
-  const int64_t end = share.index + 1 == share.count ? std::numeric_limits<int64_t>::max()
-                                                     : border(share.index + 1);
+  for (const std::string& path : options.inputs) {
+    plan.inputs.push_back(inspect(path, options));
+    plan.all_bytes = checked_add(plan.all_bytes, plan.inputs.back().bytes);
+  }
+  plan.pieces =
+      share.count > 1 && share.pieces > 0 ? share.pieces : pieces_for(plan.all_bytes, share.count);
+  return plan;
+}
+
+std::vector<InputPart> parts_of(const TokenizePlan& plan, int piece) {
+  const int64_t quotient = plan.all_bytes / plan.pieces, rest = plan.all_bytes % plan.pieces;
+  const auto border = [&](int index) { return quotient * index + rest * index / plan.pieces; };
+  const int64_t begin = border(piece);
+  const int64_t end =
+      piece + 1 == plan.pieces ? std::numeric_limits<int64_t>::max() : border(piece + 1);
+  std::vector<InputPart> parts;
   int64_t place = 0;  // of the input's first byte
-  for (InputPart input : inputs) {
+  for (const InputPart& input : plan.inputs) {
     const int64_t size = input.bytes;
     const int64_t from = std::clamp<int64_t>(begin - place, 0, size);
     const int64_t to = std::clamp<int64_t>(end - place, 0, size);
-    input.first = place >= begin && place < end;
+    const bool first = place >= begin && place < end;
     place += size;
-    const bool whole = input.standard_input || input.packing != Packing::none || size == 0 ||
-                       !(input.jsonl || options.document_mark);
-    if (whole ? !input.first : from >= to) continue;
-    if (whole) {
-      input.part = {0, std::numeric_limits<int64_t>::max()};
+    if (input.whole ? !first : from >= to) continue;
+    InputPart& part = parts.emplace_back(input);
+    part.first = first;
+    if (input.whole) {
+      part.part = {0, std::numeric_limits<int64_t>::max()};
     } else {
-      input.part = {from, to == size ? std::numeric_limits<int64_t>::max() : to};
-      input.bytes = to - from;
+      part.part = {from, to == size ? std::numeric_limits<int64_t>::max() : to};
+      part.bytes = to - from;
     }
-    plan.parts.push_back(std::move(input));
   }
-  return plan;
+  return parts;
 }
 
 }  // namespace trireme

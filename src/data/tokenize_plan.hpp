@@ -1,4 +1,4 @@
-// Which inputs, and which parts of them, a share of a tokenization reads.
+// Which inputs a tokenization reads, and which parts of them a piece of it.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,22 @@ struct InputPart {
   Packing packing = Packing::none;
   bool standard_input = false;
   bool jsonl = false;
+  bool whole = false;  // cannot be entered in the middle
   bool first = false;  // the file is counted here
-  FilePart part;       // of the file; all of it where it cannot be entered in the middle
-  int64_t bytes = 0;   // of the file that count as this share's work
+  FilePart part;       // of the file
+  int64_t bytes = 0;   // of the file that count as this part's work
 };
 
 struct TokenizePlan {
-  std::vector<InputPart> parts;
-  int64_t all_bytes = 0;  // of all inputs
+  std::vector<InputPart> inputs;  // in the order given
+  int64_t all_bytes = 0;          // of all inputs
+  int pieces = 1;
 };
 
-// Cuts the inputs, laid end to end, into equal shares. Compressed files and texts without a mark go
-// to the share that their first byte falls into. Errors: no_input, usage.
+// Looks at the inputs. Errors: no_input, usage.
 TokenizePlan plan_tokenization(const TokenizeOptions& options, Share share);
+// What a piece reads: the inputs, laid end to end, are cut into equal pieces. Compressed files and
+// texts without a mark go to the piece that their first byte falls into.
+std::vector<InputPart> parts_of(const TokenizePlan& plan, int piece);
 
 }  // namespace trireme

@@ -1,12 +1,14 @@
-// Reads a share's inputs in order, lets threads tokenize batches of them, and writes the ids in
-// order.
+// Reads the pieces that a process takes, lets threads tokenize batches of them, and writes the ids
+// in order; joins what several processes wrote.
 #include "trireme/data/tokenize_text.hpp"
 
 #include <algorithm>
+#include <deque>
 
 #include "data/batch_tokens.hpp"
 #include "data/open_input.hpp"
 #include "data/ordered_workers.hpp"
+#include "data/piece_map.hpp"
 #include "data/posix_file.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/data/indexed_writer.hpp"
@@ -29,10 +31,16 @@ void remove_dataset(const std::string& prefix) {
 }  // namespace
 
 struct TokenizeWork::State {
+  struct TakenPiece {
+    int piece;
+    std::vector<InputPart> parts;
+  };
+
   State(const TokenizeOptions& the_options, Share the_share)
       : options(the_options),
         share(the_share),
         plan(plan_tokenization(options, share)),
+        map(plan.pieces, share.count),
         prefix(share.count == 1 ? options.output
                                 : part_prefix(options.output, share.index, share.count)),
         type(token_type_for(options.tokenizer->vocab())),
@@ -62,6 +70,14 @@ struct TokenizeWork::State {
   }
 
   void write(const BatchTokens& tokens) {
+    if (tokens.ended_piece) {
+      const int64_t ids = writer->tokens(), documents = writer->documents();
+      written.push_back({*tokens.ended_piece, ids - ended_tokens, documents - ended_documents});
+      unmoved.push_back(*tokens.ended_piece);
+      ended_tokens = ids;
+      ended_documents = documents;
+      return;
+    }
     size_t begin = 0;
     for (size_t i = 0; i < tokens.ends.size(); ++i) {
       const size_t end = tokens.ends[i];
@@ -101,22 +117,46 @@ struct TokenizeWork::State {
     mask->end_document();
   }
 
+  void take(int piece) {
+    taken.push_back({piece, parts_of(plan, piece)});
+    for (const InputPart& part : taken.back().parts) taken_bytes += part.bytes;
+  }
+
+  // The end of a piece goes the way of its batches, so that threads need not stand still for it.
+  void end_piece(int piece) {
+    const auto mark = [piece](int) {
+      BatchTokens end;
+      end.ended_piece = piece;
+      return end;
+    };
+    workers.submit(mark, [this](const BatchTokens& tokens) { write(tokens); });
+  }
+
+  // Opens the next part of the pieces taken; false once nothing is left.
+  bool open_next() {
+    while (!taken.empty() && next == taken.front().parts.size()) {
+      end_piece(taken.front().piece);
+      taken.pop_front();
+      next = 0;
+    }
+    if (taken.empty()) return false;
+    const InputPart& part = taken.front().parts[next];
+    input = std::make_unique<OpenInput>(
+        part, options, options.tokenizer->cuts_anywhere(),
+        [this, jsonl = part.jsonl](TextBatch batch) { hand(std::move(batch), jsonl); });
+    return true;
+  }
+
   // Reads one chunk; false once nothing is left.
   bool step() {
-    if (!input) {
-      if (next == plan.parts.size()) {
-        workers.drain([this](const BatchTokens& tokens) { write(tokens); });
-        return false;
-      }
-      const bool jsonl = plan.parts[next].jsonl;
-      input = std::make_unique<OpenInput>(
-          plan.parts[next], options, options.tokenizer->cuts_anywhere(),
-          [this, jsonl](TextBatch batch) { hand(std::move(batch), jsonl); });
+    if (!input && !open_next()) {
+      workers.drain([this](const BatchTokens& tokens) { write(tokens); });
+      return false;
     }
     const bool more = input->read(chunk);
     report.bytes = closed_bytes + input->done();
     if (more) return true;
-    const InputPart& part = plan.parts[next++];
+    const InputPart& part = taken.front().parts[next++];
     closed_bytes += part.standard_input ? input->done() : part.bytes;
     report.bytes = closed_bytes;
     report.empty_documents += input->empty_documents();
@@ -128,17 +168,24 @@ struct TokenizeWork::State {
   TokenizeOptions options;
   Share share;
   TokenizePlan plan;
+  PieceMap map;
   std::string prefix;
   TokenType type;
   std::unique_ptr<IndexedDatasetWriter> writer;
   std::unique_ptr<IndexedDatasetWriter> mask;                 // where documents have prompts
   std::unique_ptr<IndexedDatasetWriter> joined, joined_mask;  // of the process that joins
+  std::vector<std::string> join_files;                        // of tokens, and of a mask
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;         // one a thread
   std::vector<int32_t> start, finish;                         // ids around a document
   TokenizeReport report;
   std::vector<char> chunk;
-  size_t next = 0;  // in plan.parts
-  int64_t closed_bytes = 0;
+  std::deque<TakenPiece> taken;  // not yet read to the end
+  size_t next = 0;               // part of the first of them
+  std::vector<PieceSize> written;
+  size_t told = 0;                                // of those
+  std::vector<int> unmoved;                       // pieces of those
+  int64_t ended_tokens = 0, ended_documents = 0;  // of all of those
+  int64_t taken_bytes = 0, closed_bytes = 0;
   bool inside_document = false;
   bool part_written = false;
   std::unique_ptr<OpenInput> input;
@@ -154,6 +201,21 @@ TokenizeWork::~TokenizeWork() {
   if (state_->mask) remove_dataset(mask_of(state_->prefix));
 }
 
+int TokenizeWork::pieces() const {
+  return state_->plan.pieces;
+}
+bool TokenizeWork::reads_standard_input(int piece) const {
+  return std::ranges::any_of(parts_of(state_->plan, piece), &InputPart::standard_input);
+}
+int64_t TokenizeWork::bytes_of(int piece) const {
+  int64_t bytes = 0;
+  for (const InputPart& part : parts_of(state_->plan, piece)) bytes += part.bytes;
+  return bytes;
+}
+void TokenizeWork::take(int piece) {
+  state_->take(piece);
+}
+
 bool TokenizeWork::advance(int64_t bytes) {
   const int64_t stop = state_->report.bytes + bytes;
   while (state_->report.bytes < stop)
@@ -164,6 +226,9 @@ bool TokenizeWork::advance(int64_t bytes) {
 int64_t TokenizeWork::done_bytes() const {
   return state_->report.bytes;
 }
+int64_t TokenizeWork::left_bytes() const {
+  return std::max<int64_t>(state_->taken_bytes - state_->report.bytes, 0);
+}
 int64_t TokenizeWork::all_bytes() const {
   return state_->plan.all_bytes;
 }
@@ -171,64 +236,95 @@ const TokenizeReport& TokenizeWork::report() const {
   return state_->report;
 }
 
-void TokenizeWork::commit() {
-  state_->part_written = state_->share.count > 1;
-  if (state_->mask) {
-    state_->mask->commit();
-  } else {
-    remove_dataset(mask_of(state_->prefix));  // of an older dataset of this name
-  }
-  state_->writer->commit();
-}
-
 std::vector<std::string> TokenizeWork::begin_join() {
   if (state_->share.count == 1) return {};
   const std::string& output = state_->options.output;
   std::vector<std::string> files;
-  if (state_->mask) {
-    state_->joined_mask = std::make_unique<IndexedDatasetWriter>(
-        IndexedDatasetWriter::Options{.prefix = mask_of(output), .type = TokenType::u8});
-    files.push_back(state_->joined_mask->temporary_tokens());
-  } else {
-    remove_dataset(mask_of(output));
-  }
-  state_->joined = std::make_unique<IndexedDatasetWriter>(
-      IndexedDatasetWriter::Options{.prefix = output, .type = state_->type});
-  files.push_back(state_->joined->temporary_tokens());
+  const auto begin = [&](const std::string& prefix, TokenType type) {
+    auto whole =
+        std::make_unique<IndexedDatasetWriter>(IndexedDatasetWriter::Options{prefix, type});
+    files.push_back(whole->temporary_tokens());
+    return whole;
+  };
+  state_->joined = begin(output, state_->type);
+  if (state_->mask) state_->joined_mask = begin(mask_of(output), TokenType::u8);
   return files;
 }
 
-void TokenizeWork::bring_part(const std::vector<std::string>& files) const {
-  const Share share = state_->share;
-  if (share.count == 1) return;
-  const std::string& output = state_->options.output;
-  for (const std::string& file : files) {
-    const bool mask = state_->mask && file == files.front();
-    const auto tokens_of = [&](int index) {
-      const std::string part = part_prefix(output, index, share.count);
-      return (mask ? mask_of(part) : part) + ".bin";
-    };
-    int64_t offset = 0;
-    for (int index = 0; index < share.index; ++index) offset += InputFile(tokens_of(index)).size();
-    move_into(tokens_of(share.index), file, offset);
+void TokenizeWork::join_into(std::vector<std::string> files) {
+  state_->join_files = std::move(files);
+}
+
+std::vector<PieceSize> TokenizeWork::finished() {
+  const auto first = state_->written.begin() + static_cast<ptrdiff_t>(state_->told);
+  state_->told = state_->written.size();
+  return {first, state_->written.end()};
+}
+
+void TokenizeWork::learn(int process, std::span<const PieceSize> finished) {
+  state_->map.learn(process, finished);
+}
+
+void TokenizeWork::bring() {
+  State& s = *state_;
+  if (s.share.count == 1) return;
+  std::vector<PiecePlace> known;
+  std::erase_if(s.unmoved, [&](int piece) {
+    if (piece >= s.map.known()) return false;
+    known.push_back(s.map[piece]);
+    return true;
+  });
+  if (known.empty()) return;
+  IndexedDatasetWriter* const writers[] = {s.writer.get(), s.mask.get()};
+  for (size_t file = 0; file < s.join_files.size(); ++file) {
+    const int64_t width = token_bytes(file == 0 ? s.type : TokenType::u8);
+    std::vector<FileRun> runs;
+    for (const PiecePlace& place : known)
+      runs.push_back(
+          {place.first_in_part * width, place.tokens * width, place.first_in_whole * width});
+    writers[file]->flush();
+    move_into(writers[file]->temporary_tokens(), runs, s.join_files[file]);
   }
 }
 
+void TokenizeWork::commit() {
+  State& s = *state_;
+  s.part_written = s.share.count > 1;
+  for (const std::string& file : s.join_files) flush_to_disk(file);
+  if (s.mask) {
+    s.mask->commit();
+  } else {
+    remove_dataset(mask_of(s.prefix));  // of an older dataset of this name
+  }
+  s.writer->commit();
+}
+
 void TokenizeWork::finish_join() {
-  const Share share = state_->share;
-  if (share.count == 1) return;
+  State& s = *state_;
+  if (s.share.count == 1) return;
+  require(s.map.known() == pieces(), ExitCode::internal, "{} of {} pieces are known", s.map.known(),
+          pieces());
   const auto finish = [&](IndexedDatasetWriter& whole, auto name) {
-    for (int index = 0; index < share.count; ++index)
-      whole.add_index_of(
-          IndexedDataset(name(part_prefix(state_->options.output, index, share.count))));
+    std::vector<std::unique_ptr<IndexedDataset>> parts;
+    for (int index = 0; index < s.share.count; ++index)
+      parts.push_back(std::make_unique<IndexedDataset>(
+          name(part_prefix(s.options.output, index, s.share.count))));
+    for (const PiecePlace& place : s.map.all())
+      whole.add_index_of(*parts[static_cast<size_t>(place.process)], place.first_document,
+                         place.documents);
     whole.commit();
   };
-  if (state_->joined_mask) finish(*state_->joined_mask, mask_of);
-  finish(*state_->joined, [](const std::string& name) { return name; });
+  if (s.joined_mask) {
+    finish(*s.joined_mask, mask_of);
+  } else {
+    remove_dataset(mask_of(s.options.output));
+  }
+  finish(*s.joined, [](const std::string& name) { return name; });
 }
 
 TokenizeReport tokenize_text_files(const TokenizeOptions& options) {
   TokenizeWork work(options, {});
+  for (int piece = 0; piece < work.pieces(); ++piece) work.take(piece);
   int64_t told = 0;
   for (bool more = true; more;) {
     more = work.advance(OpenInput::kChunk);

@@ -80,7 +80,7 @@ WordCounter count_words(TokenizeOptions options) {
   WordCounter words;
   const TokenizePlan plan = plan_tokenization(options, {});
   std::vector<char> chunk;
-  for (const InputPart& part : plan.parts) {
+  for (const InputPart& part : parts_of(plan, 0)) {
     OpenInput input(part, options, false, [&](const TextBatch& batch) {
       count_batch(batch, part.jsonl, options, words);
     });

@@ -16,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     options.bad_lines = policy;
     fuzz::read_or_refuse([&] {
       TokenizeWork work(options, {});
+      work.take(0);
       while (work.advance(int64_t{1} << 20)) {
       }
     });

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "support/data_files.hpp"
+#include "support/tokenize_shares.hpp"
 #include "trireme/data/blend.hpp"
 #include "trireme/data/blend_order.hpp"
 #include "trireme/data/llmc_dataset.hpp"
@@ -345,17 +346,7 @@ TEST_F(BlendFiles, MasksOfPrompts) {
   EXPECT_EQ(flags, (std::vector<int32_t>{0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1}));
 
   how.output = folder_ / "parts";
-  {
-    TokenizeWork first(how, {0, 2}), second(how, {1, 2});
-    for (TokenizeWork* work : {&first, &second}) {
-      while (work->advance(100)) {
-      }
-      work->commit();
-    }
-    const std::vector<std::string> files = first.begin_join();
-    for (TokenizeWork* work : {&second, &first}) work->bring_part(files);
-    first.finish_join();
-  }
+  test::tokenize_in_shares(how, 2, 3);
   for (const char* file : {".bin", ".idx", ".mask.bin", ".mask.idx"})
     EXPECT_EQ(test::read_file(folder_ / ("whole" + std::string(file))),
               test::read_file(folder_ / ("parts" + std::string(file))));

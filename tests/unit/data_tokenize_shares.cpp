@@ -5,8 +5,10 @@
 #include <map>
 #include <random>
 
+#include "data/piece_map.hpp"
 #include "support/data_files.hpp"
 #include "support/run_shell.hpp"
+#include "support/tokenize_shares.hpp"
 #include "trireme/data/tokenize_text.hpp"
 
 namespace trireme {
@@ -44,27 +46,16 @@ class TokenizeShares : public ::testing::Test {
     return texts;
   }
   // Both files, tokenized in shares.
-  std::string in_shares(int count, int threads) {
+  std::string in_shares(int count, int threads, int pieces = 0) {
     options_.threads = threads;
-    std::vector<std::unique_ptr<TokenizeWork>> works;
-    for (int i = 0; i < count; ++i) {
-      works.push_back(std::make_unique<TokenizeWork>(options_, Share{i, count}));
-      while (works.back()->advance(100)) {
-      }
-    }
     totals_ = {};
-    for (const auto& work : works) {
-      work->commit();
-      totals_["documents"] += work->report().documents;
-      totals_["empty"] += work->report().empty_documents;
-      totals_["blank"] += work->report().blank_lines;
-      totals_["files"] += work->report().files;
-      totals_["bytes"] += work->report().bytes;
+    for (const TokenizeReport& report : test::tokenize_in_shares(options_, count, pieces)) {
+      totals_["documents"] += report.documents;
+      totals_["empty"] += report.empty_documents;
+      totals_["blank"] += report.blank_lines;
+      totals_["files"] += report.files;
+      totals_["bytes"] += report.bytes;
     }
-    const std::vector<std::string> files = works.back()->begin_join();
-    for (const auto& work : works) work->bring_part(files);
-    works.back()->finish_join();
-    works.clear();
     EXPECT_EQ(dir_.names().size(), options_.inputs.size() + 2);  // no parts are left
     return read_file(dir_ / "out.idx") + read_file(dir_ / "out.bin");
   }
@@ -160,6 +151,8 @@ TEST_F(TokenizeShares, AnyNumberOfSharesAndThreadsGivesTheSameBytes) {
     for (int threads : {1, 3}) {
       ASSERT_EQ(in_shares(count, threads), lines) << count << " shares, " << threads << " threads";
       EXPECT_EQ(totals_, line_totals);
+      ASSERT_EQ(in_shares(count, threads, 50), lines) << count << " shares, " << threads;
+      EXPECT_EQ(totals_, line_totals);
     }
   write_file(dir_ / "a.jsonl", text);
   write_file(dir_ / "b.jsonl", text.substr(0, 500) + "%");
@@ -168,9 +161,30 @@ TEST_F(TokenizeShares, AnyNumberOfSharesAndThreadsGivesTheSameBytes) {
   const std::string documents = in_shares(1, 1);
   const auto document_totals = totals_;
   for (int count : {2, 3, 7, 40}) {
-    ASSERT_EQ(in_shares(count, 1), documents) << count << " shares";
+    for (int pieces : {0, 1, 29, 1000})
+      ASSERT_EQ(in_shares(count, 1, pieces), documents) << count << " shares, " << pieces;
     EXPECT_EQ(totals_, document_totals);
   }
+}
+
+TEST_F(TokenizeShares, PlacesOfPiecesAreKnownOnceAllBeforeThemAre) {
+  PieceMap map(4, 2);
+  map.learn(1, std::vector<PieceSize>{{2, 20, 2}, {0, 5, 1}});
+  EXPECT_EQ(map.known(), 1);
+  map.learn(0, std::vector<PieceSize>{{3, 7, 3}});
+  EXPECT_EQ(map.known(), 1);
+  map.learn(0, std::vector<PieceSize>{{1, 100, 4}});
+  EXPECT_EQ(map.known(), 4);
+  EXPECT_EQ(map[1].first_in_whole, 5);
+  EXPECT_EQ(map[2].first_in_whole, 105);
+  EXPECT_EQ(map[3].first_in_whole, 125);
+  EXPECT_EQ(map[0].first_in_part, 20);
+  EXPECT_EQ(map[0].first_document, 2);
+  EXPECT_EQ(map[1].first_in_part, 7);
+  for (int piece : {-1, 2, 4})
+    expect_error(ExitCode::internal, {"piece"}, [&] {
+      map.learn(0, std::vector<PieceSize>{{piece, 1, 1}});
+    });
 }
 
 TEST_F(TokenizeShares, ErrorsInALaterShareNameTheLineOfTheFile) {
@@ -178,7 +192,9 @@ TEST_F(TokenizeShares, ErrorsInALaterShareNameTheLineOfTheFile) {
   for (int i = 0; i < 50; ++i) lines += "{\"text\": \"fine\"}\n";
   write_file(dir_ / "in.jsonl", lines + "{}\n" + lines);
   options_.inputs = {dir_ / "in.jsonl"};
-  TokenizeWork work(options_, Share{2, 5});
+  TokenizeWork work(options_, Share{0, 2, 5});
+  work.take(4);
+  work.take(2);
   expect_error(ExitCode::bad_data, {"in.jsonl:51:", "no key"}, [&] {
     while (work.advance(1000)) {
     }

@@ -45,10 +45,11 @@ class IndexedDatasetWriter {
   // Adds every sequence and document of a dataset. Its ids are copied byte by byte (holes of sparse
   // files stay holes) where the types are equal, else converted with a check.
   void add_dataset(const IndexedDataset& dataset);
-  // The same for a dataset of the same type whose ids another process has written, or will write
-  // before commit, at their place in the file `temporary_tokens`.
-  void add_index_of(const IndexedDataset& dataset);
+  // The same for some documents of a dataset of the same type, whose ids another process has
+  // written, or will write before commit, at their place in the file `temporary_tokens`.
+  void add_index_of(const IndexedDataset& dataset, int64_t first_document, int64_t documents);
   const std::string& temporary_tokens() const;
+  void flush();  // what was added is in that file
   // Flushes to disk and renames. Open tokens without end_document are an Error(internal).
   void commit();
 
@@ -58,7 +59,7 @@ class IndexedDatasetWriter {
 
  private:
   void write_index();
-  void add_lengths(const IndexedDataset& dataset);
+  void add_lengths(const IndexedDataset& dataset, int64_t first_document, int64_t documents);
   void put_tokens(std::span<const int32_t> tokens);
   [[noreturn]] void refuse_token(std::span<const int32_t> tokens) const;
 

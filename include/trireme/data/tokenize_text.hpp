@@ -15,7 +15,7 @@
 //   counted record longer than longest_document   Error(bad_data)
 //
 // Promises: the output is complete or absent, and byte for byte the same for any number of threads
-// and shares. Memory does not grow with the inputs (but a document is held whole, unless its
+// and processes. Memory does not grow with the inputs (but a document is held whole, unless its
 // tokenizer may cut text anywhere).
 #pragma once
 
@@ -24,6 +24,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -64,34 +65,53 @@ struct TokenizeReport {
   int64_t blank_lines = 0, malformed_lines = 0, lines_without_key = 0, lines_without_text = 0;
 };
 
-// A part of the work: share `index` of `count`.
+// One of the processes that share the work: `index` of `count`.
 struct Share {
   int index = 0, count = 1;
+  int pieces = 0;  // that the text is cut into where several share it; 0: as many as suit
 };
 
-// One share of a tokenization. The shares of all processes, joined in order, are the dataset.
+// What came of a piece of the text.
+struct PieceSize {
+  int piece;
+  int64_t tokens, documents;
+};
+
+// One process's share of a tokenization. The text is cut into pieces, the same in all processes,
+// each of which some process takes; joined in order they are the dataset. Of several processes each
+// writes a part beside the dataset, from which pieces are moved into place as soon as those before
+// them are finished; their files must be in one file system.
 class TokenizeWork {
  public:
   // Errors: no_input (a file is missing or unreadable; all are checked), usage (no input, a mark
   // with a line end in it, JSONL with a mark, text with a prompt key), bad_data (no end-of-document
-  // id).
+  // id), io.
   TokenizeWork(const TokenizeOptions& options, Share share);
-  ~TokenizeWork();
+  ~TokenizeWork();  // what is not committed, and the part, are removed
 
-  // Reads about `bytes` more of the share's inputs; false once nothing is left. Errors: bad_data,
-  // no_input, io.
+  int pieces() const;  // of the whole work; 1 where one process does it
+  bool reads_standard_input(int piece) const;
+  int64_t bytes_of(int piece) const;  // of its inputs; standard input counts as nothing
+  void take(int piece);
+
+  // Reads about `bytes` more of the pieces taken; false once nothing is left of them. Errors:
+  // bad_data, no_input, io.
   bool advance(int64_t bytes);
   int64_t done_bytes() const;
-  int64_t all_bytes() const;             // of all shares; standard input counts as nothing
-  const TokenizeReport& report() const;  // of this share; complete after the last advance()
-  // Writes the share: the dataset itself where it is the only one, else a part beside it that
-  // `join` takes in and that goes with this object.
-  void commit();
-  // Joining the shares of several processes, once all have committed; their files must be in one
-  // file system. One process begins and gives the result to all; then each brings its own part, at
-  // the same time; then the one that began finishes. Nothing to do where the share is the only one.
+  int64_t left_bytes() const;            // of the pieces taken
+  int64_t all_bytes() const;             // of all pieces; standard input counts as nothing
+  const TokenizeReport& report() const;  // of this share; complete once all pieces are done
+
+  // Joining. One process begins, at any time, and gives the result to all. Each tells all, itself
+  // too, what it has finished, and brings what it can; once everything is brought all commit; then
+  // the one that began finishes. Where the share is the only one, commit() writes the dataset, and
+  // the rest does nothing.
   std::vector<std::string> begin_join();
-  void bring_part(const std::vector<std::string>& files) const;
+  void join_into(std::vector<std::string> files);
+  std::vector<PieceSize> finished();  // since the last call
+  void learn(int process, std::span<const PieceSize> finished);
+  void bring();
+  void commit();
   void finish_join();
 
  private:
